@@ -66,10 +66,15 @@ def build_game_networks(problem: Problem, config: AdversarialConfig) -> dict[Rol
     classes["adversary"] = spec.secret_classes
     if isinstance(own, NetworkReference):
         shape = problem.split_sizes(config).record_shape
-        networks = {r: ModuleClassifier(own, shape, count) for r, count in classes.items() if count}
-        for network in networks.values():
-            network.check()
-        return dict(networks)
+        networks: dict[Role, Architecture] = {}
+        for role, count in classes.items():
+            if count:
+                network = ModuleClassifier(
+                    own, shape, count, "secret" if role == "adversary" else "utility"
+                )
+                network.check()
+                networks[role] = network
+        return networks
     width, side = config.adversary_width, config.side_information
     return {
         role: build_inference_network(problem, config, count, width, sees_side=side)
@@ -201,8 +206,10 @@ class NetworkGroup:
     def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: float) -> None:
         """Takes one step of cross-entropy on records [S, n, ...] and labels [S, n, ...] by role.
 
-        Learning rates are multiplied by `scale`.
+        Learning rates are multiplied by `scale`. A provider's frozen network stays as it is.
         """
+        if isinstance(self.architecture, ModuleClassifier) and self.architecture.is_frozen:
+            return
         records, labels = (_join([part[role] for role in self.roles]) for part in (x, label))
         with differentiable(self.stack.parameters):
             loss = cross_entropy(self.architecture.forward(self.stack.parameters, records), labels)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from inspect import signature
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ class UserModules:
             entry: Field of the configuration, for errors.
 
         Raises:
-            UserFormError: If the module fails, or has buffers.
+            UserFormError: If the module fails, or has buffers although it is to be trained.
         """
         self._make, self._entry = make, entry
         module = self._create()
@@ -54,8 +55,14 @@ class UserModules:
         """Parameters of one module, as its constructor draws them, float32."""
         return draw_parameters(self._create, random)
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether no parameter requires a gradient."""
+        return _is_frozen(self._stack.module)
+
     def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
         """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...]."""
+        self._stack.module.to(inputs[0].device)  # for its buffers
         return self._stack(parameters, *inputs)
 
     def _create(self) -> Module:
@@ -69,7 +76,8 @@ class UserModules:
             raise UserFormError(entry, given, "one that returns a torch module") from error
         if not isinstance(module, Module) or not any(True for _ in module.parameters()):
             raise UserFormError(entry, type(module).__name__, "a torch module with parameters")
-        if buffers := [name for name, _ in module.named_buffers()]:
+        buffers = [name for name, _ in module.named_buffers()]
+        if buffers and not _is_frozen(module):
             given = f"a module with the buffer {buffers[0]}"
             raise UserFormError(entry, given, "one without buffers or batch normalisation")
         return module.float().eval()
@@ -82,6 +90,12 @@ class ModuleClassifier:
     reference: NetworkReference
     record_shape: tuple[int, ...]
     classes: int
+    label: Literal["secret", "utility"]
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is used as it is, since its parameters require no gradient."""
+        return self._modules.is_frozen
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Parameters of one module; see `Architecture.initial`."""
@@ -104,6 +118,8 @@ class ModuleClassifier:
         factory = import_factory(self.reference.torch, "inference_network.torch")
         shape, classes, params = self.record_shape, self.classes, self.reference.params
         inputs = shape[0] if len(shape) == 1 else shape
+        if "label" in signature(factory).parameters:
+            params = {"label": self.label, **params}
         modules = UserModules(
             lambda: factory(inputs, classes, **params), "inference_network", [shape]
         )
@@ -111,6 +127,10 @@ class ModuleClassifier:
             given = f"a module whose outputs have the shape {describe_shapes([modules.output])}"
             raise UserFormError("inference_network.torch", given, describe_shapes([(classes,)]))
         return modules
+
+
+def _is_frozen(module: Module) -> bool:
+    return not any(p.requires_grad for p in module.parameters())
 
 
 def import_factory(location: str, field: str) -> Factory:

@@ -11,7 +11,7 @@ import torch
 import privnets
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import load_pool
+from privnets.adversarial.records import load_pool, select_exposure
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError, UserFormError
@@ -44,6 +44,13 @@ def classifier(inputs, classes, width=8):
 
 def normalised(shape, noise):
     return torch.nn.BatchNorm1d(shape[0])
+
+
+def service(inputs, classes, label):
+    torch.manual_seed(len(label))  # in place of trained weights
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(inputs), torch.nn.Linear(inputs, classes))
+    module[0].running_mean += 1
+    return module.requires_grad_(False)
 
 
 def short(shape, noise):
@@ -151,3 +158,17 @@ def test_widths_have_no_effect_and_sequences_no_such_network() -> None:
     eco = AdversarialConfig(problem="eco", releaser=own, inference_network=own)
     fields = {error.field for error in PROBLEMS.get("eco").invalid_fields(eco)}
     assert fields == {"releaser", "inference_network"}
+
+
+@pytest.mark.parametrize("scenario", ["joint", "fixed-both"])
+def test_a_frozen_network_of_a_provider_is_used_as_it_is(scenario) -> None:
+    """It may have buffers, and is told its label."""
+    fields = {"objective": "squared-kl", "scenario": scenario, "train_size": 64}
+    config = config_of(inference_network={"torch": "own_networks:service"}, **fields)
+    problem = problem_of(config)
+    pool, (splits,) = load_pool(problem, [config], "cpu")
+    game, test = Game(problem, [config], pool, [splits]), select_exposure(pool, splits.test)
+    game.advance(1_003)
+    for role, label in (("adversary", "secret"), ("utility", "utility")):
+        module = sys.modules["own_networks"].service(2, 2, label).eval()
+        torch.testing.assert_close(game.infer(role, 0, test), module(test.z).log_softmax(-1))
