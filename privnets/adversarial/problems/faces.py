@@ -174,7 +174,8 @@ class FaceProblem(Problem):
 
     def release_details(self, release: Release) -> ReleaseDetails:
         """Accuracy of the network of raw images on raw and on released ones; examples if asked."""
-        metrics, notes = {}, {}
+        metrics: dict[str, float] = {}
+        notes: dict[str, str] = {}
         test = release.original.test
         assert test.utility is not None
         label = test.utility.cpu().numpy()
@@ -205,7 +206,7 @@ class FaceProblem(Problem):
         if is_test is None:
             return stratified_sizes(int(_USED_SHARE * count), _SHARES)
         sizes = stratified_sizes(int(_USED_SHARE * np.count_nonzero(~is_test)), _SHARES[:3])
-        return [*sizes, np.count_nonzero(is_test)]
+        return [*sizes, int(np.count_nonzero(is_test))]
 
     @property
     def _records(self) -> FaceRecords:

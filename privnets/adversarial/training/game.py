@@ -117,7 +117,7 @@ class Game:
         x = append_side(released.z, side)[None]
         together = max(1, _INFERRED_NUMBERS // x[0, 0].numel())
         with torch.no_grad():
-            parts = [group.architecture.forward(parameters, p) for p in x.split(together, 1)]
+            parts = [group.architecture.forward(parameters, p) for p in torch.split(x, together, 1)]
         return torch.cat(parts, 1)[0].log_softmax(-1)
 
     def infer_from_raw_data(self, member: int, records: Exposure) -> Tensor | None:
