@@ -8,7 +8,9 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-_GROUPS: Final = 8
+_GROUP: Final = 8
+"""Most channels that are normalised together."""
+
 _SMALL_SIDE: Final = 16
 
 _STAGES: Final = (1, 2, 2, 2)
@@ -150,7 +152,7 @@ def _separable(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
 
 
 def _group_norm(channels: int) -> nn.Module:
-    return nn.GroupNorm(math.gcd(_GROUPS, channels), channels)
+    return nn.GroupNorm(channels // math.gcd(_GROUP, channels), channels)
 
 
 def _head(channels: int, outputs: int) -> list[nn.Module]:

@@ -19,10 +19,17 @@ from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from privnets.adversarial.records import Minibatch
-from privnets.adversarial.training.releasers import EncoderDecoder, RecurrentReleaser
+from privnets.adversarial.training.releasers import (
+    EncoderDecoder,
+    RecurrentReleaser,
+    Releaser,
+    UNetReleaser,
+)
 from privnets.networks.convolution import ConvolutionalClassifier
+from privnets.networks.image_classifiers import wide_resnet, xception
 from privnets.networks.layers import dense, leaky, stack_parameters
 from privnets.networks.mlp import Perceptron
+from privnets.networks.module_stacks import ImageClassifier, ModuleStack
 from privnets.networks.recurrent import Recurrent, step_by_step
 from privnets.networks.training import StackedAdam
 from tests.benchmarks.harness import alternate, publish
@@ -95,7 +102,7 @@ def _recurrent_by_step(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     return dense(states.flatten(1, 2), weight, bias)
 
 
-def _release(releaser: EncoderDecoder | RecurrentReleaser) -> Run:
+def _release(releaser: Releaser) -> Run:
     def run(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         random = torch.Generator().manual_seed(0)
         noise = releaser.draw_noise(random, (*x.shape[:2], *releaser.noise_shape(x.shape[2:])))
@@ -131,6 +138,18 @@ def _subjects() -> Iterator[_Subject]:
     yield _Subject(
         "encoder-decoder, width 64", encoder.initial, _release(encoder), (128, 1, 28, 28), {}
     )
+    for make in (xception, wide_resnet):
+        network = ImageClassifier(make, (3, 32, 32), 2, 16)
+        together = ModuleStack(make((3, 32, 32), 2, 16))
+        yield _Subject(
+            f"{make.__name__}, width 16",
+            network.initial,
+            network.forward,
+            (64, 3, 32, 32),
+            {"vmap": together},
+        )
+    unet = UNetReleaser(32, 16)
+    yield _Subject("U-Net, width 16", unet.initial, _release(unet), (64, 3, 32, 32), {})
     adversary = Recurrent(1, 32, 3, 2)
     others = {"batched loop over time": _recurrent_by_step}
     yield _Subject("LSTM 3 x 32", adversary.initial, adversary.forward, (64, 24, 1), others)
@@ -145,7 +164,7 @@ def _training(run: Run, parameters: Sequence[Tensor], x: Tensor) -> Callable[[],
 
     def step() -> None:
         loss = run(leaves, x).square().mean()
-        adam.step(torch.autograd.grad(loss, leaves))
+        adam.step(torch.autograd.grad(loss, leaves, materialize_grads=True))
 
     return step
 
