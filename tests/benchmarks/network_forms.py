@@ -139,12 +139,12 @@ def _subjects() -> Iterator[_Subject]:
         "encoder-decoder, width 64", encoder.initial, _release(encoder), (128, 1, 28, 28), {}
     )
     for make in (xception, wide_resnet):
-        network = ImageClassifier(make, (3, 32, 32), 2, 16)
+        of_images = ImageClassifier(make, (3, 32, 32), 2, 16)
         together = ModuleStack(make((3, 32, 32), 2, 16))
         yield _Subject(
             f"{make.__name__}, width 16",
-            network.initial,
-            network.forward,
+            of_images.initial,
+            of_images.forward,
             (64, 3, 32, 32),
             {"vmap": together},
         )
