@@ -89,15 +89,18 @@ class RunRecord:
         return _RUN_STATUS[self.point.status]
 
     def metrics(self, keys: Sequence[str]) -> list[Metric]:
-        """Returns the metrics of these keys, NaN where the point lacks one, and the curves."""
+        """Returns the metrics of these keys, NaN where the point lacks one, and the curves.
+
+        Copies of objectives come first, as MLflow's page that compares runs opens with the first.
+        """
         when, values = milliseconds(self.point.finished_at), self.point.metrics
         curves = [
             Metric(runs.CURVES + name, float(value), when, step)
             for name, curve in self.point.curves.items()
             for step, value in zip(curve.steps, curve.values, strict=True)
         ]
-        named = [(key, key) for key in keys]
-        named += [(f"{runs.FIRST}objective/{key}", key) for key in self.objectives]
+        named = [(f"{runs.FIRST}objective/{key}", key) for key in self.objectives]
+        named += [(key, key) for key in keys]
         return [Metric(name, float(values.get(key, math.nan)), when, 0) for name, key in named] + (
             curves
         )

@@ -282,7 +282,7 @@ def _add(
     values = list(dict.fromkeys(_metric_row(run_id, m) for m in record.metrics(columns)))
     rows["metrics"] += values
     latest = {value[1]: value for value in sorted(values, key=itemgetter(5, 4, 2))}
-    rows["latest_metrics"] += latest.values()
+    rows["latest_metrics"] += (latest[key] for key in dict.fromkeys(v[1] for v in values))
 
 
 def _metric_row(run_id: str, metric: Metric) -> tuple[str, str, float, bool, int, int]:

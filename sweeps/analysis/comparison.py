@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -136,52 +136,100 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     fronts = {name: pareto_front(frame, objectives) for name, frame in points.items()}
     joint = pareto_front(pd.concat(fronts.values(), ignore_index=True), objectives)
     reference = worst_values(pd.concat(points.values(), ignore_index=True), objectives)
-    counts = [len(result.manifest.plan.seeds) for result in results]
-    attainable = len(objectives) in (2, 3) and min(counts) > 1 and len(set(counts)) == 1
     samples = _joint_samples(results, points, objectives)
-    freedom = {
-        name: samples.select(places).typical_freedom
-        for name, places in _places_of_sweeps(samples, points).items()
-    }
-    draws = _sweep_draws(samples, points, is_student=True)
-    volumes = {
-        name: draw_volumes(drawn, objectives, reference)
-        for name, drawn in _sweep_draws(samples, points, is_student=False).items()
-    }
-    sizes = {name: hypervolume(frame, objectives, reference) for name, frame in points.items()}
-    sweeps = []
-    for name, result, replicates in zip(names, results, counts, strict=True):
-        judged = result.replicates["point_id"].isin(points[name]["point_id"])
-        own = result.replicates.loc[judged]
-        attained = attainment(own, objectives) if attainable else None
-        compared = ComparedSweep(
+    volumes = _volumes(samples, points, objectives, reference)
+    attained_volumes = _attained_volumes(results, points, objectives, reference)
+    sweeps = [
+        ComparedSweep(
             sweep=name,
             study=result.study.name,
             points=len(points[name]),
-            replicates=replicates,
+            replicates=len(result.manifest.plan.seeds),
             on_front=len(fronts[name]),
             on_joint_front=int((joint["sweep"] == name).sum()),
-            hypervolume=sizes[name],
-            hypervolume_interval=debiased_interval(sizes[name], volumes[name], freedom[name]),
-            attained=None if attained is None else hypervolume(attained, objectives, reference),
+            hypervolume=volumes[name].size,
+            hypervolume_interval=volumes[name].interval,
+            attained=attained,
             dominated={
                 other: _dominated_share(fronts[name], front, objectives)
                 for other, front in fronts.items()
                 if other != name
             },
         )
-        sweeps.append(compared)
-    contrasts = []
-    for name, result in zip(names[1:], results[1:], strict=True):
-        seeds = len({*result.manifest.plan.seeds} & {*results[0].manifest.plan.seeds})
-        change = sizes[name] - sizes[names[0]]
-        drawn = volumes[name] - volumes[names[0]]
-        smaller = min(freedom[name], freedom[names[0]])
-        interval = debiased_interval(change, drawn, smaller)
-        contrasts.append(Contrast(HYPERVOLUME, name, names[0], interval, 0, seeds))
-        contrasts += _objective_contrasts(name, names[0], points, draws, list(objectives), seeds)
+        for name, result, attained in zip(names, results, attained_volumes, strict=True)
+    ]
+    contrasts = list(_contrasts(results, points, samples, volumes, list(objectives)))
     task = _task_differences(points.values())
     return Comparison(objectives, reference, sweeps, contrasts, joint, task)
+
+
+class _Volume(NamedTuple):
+    """Hypervolume of a sweep at its means, at draws of the true means, and degrees of freedom."""
+
+    size: float
+    draws: Array
+    freedom: float
+
+    @property
+    def interval(self) -> Interval:
+        return debiased_interval(*self)
+
+    def minus(self, other: _Volume) -> Interval:
+        """Interval of the difference; the draws are paired."""
+        size, draws = self.size - other.size, self.draws - other.draws
+        return debiased_interval(size, draws, min(self.freedom, other.freedom))
+
+
+def _volumes(
+    samples: PointSamples,
+    points: Mapping[str, pd.DataFrame],
+    objectives: Objectives,
+    reference: Mapping[str, float],
+) -> dict[str, _Volume]:
+    places = _places_of_sweeps(samples, points)
+    draws = _sweep_draws(samples, points, is_student=False)
+    return {
+        name: _Volume(
+            hypervolume(frame, objectives, reference),
+            draw_volumes(draws[name], objectives, reference),
+            samples.select(places[name]).typical_freedom,
+        )
+        for name, frame in points.items()
+    }
+
+
+def _attained_volumes(
+    results: Sequence[Result],
+    points: Mapping[str, pd.DataFrame],
+    objectives: Objectives,
+    reference: Mapping[str, float],
+) -> Iterator[float | None]:
+    """Hypervolume that half of each sweep's replicates attain; None where they cannot compare."""
+    counts = [len(result.manifest.plan.seeds) for result in results]
+    is_attainable = len(objectives) in (2, 3) and min(counts) > 1 and len(set(counts)) == 1
+    for result in results:
+        rows = result.replicates
+        own = rows.loc[rows["point_id"].isin(points[result.sweep]["point_id"])]
+        surface = attainment(own, objectives) if is_attainable else None
+        yield None if surface is None else hypervolume(surface, objectives, reference)
+
+
+def _contrasts(
+    results: Sequence[Result],
+    points: Mapping[str, pd.DataFrame],
+    samples: PointSamples,
+    volumes: Mapping[str, _Volume],
+    objectives: Sequence[str],
+) -> Iterator[Contrast]:
+    """Differences of each sweep from the first: of hypervolumes, and of objectives."""
+    first, *others = results
+    draws = _sweep_draws(samples, points, is_student=True)
+    for result in others:
+        name, base = result.sweep, first.sweep
+        seeds = len({*result.manifest.plan.seeds} & {*first.manifest.plan.seeds})
+        change = volumes[name].minus(volumes[base])
+        yield Contrast(HYPERVOLUME, name, base, change, 0, seeds)
+        yield from _objective_contrasts(name, base, points, draws, objectives, seeds)
 
 
 def _joint_samples(

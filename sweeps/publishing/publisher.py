@@ -267,6 +267,7 @@ class Publisher:
                 params=_sweep_params(self._manifest),
                 tags={**_size_tags(self._manifest), **tags},
                 axes=_axes(self._manifest),
+                metrics=headline_metrics(self._manifest),
                 **fields,
             )
             if not self._has_page:

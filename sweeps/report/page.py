@@ -142,7 +142,9 @@ def _runs_page(result: Result) -> str:
 def _point_filter(result: Result) -> str:
     """Address of a search in MLflow that lacks only the quoted id of a point; empty if unknown."""
     condition = quote(f"tags.sweep = '{result.sweep}' and tags.point_id = ")
-    return (page := _runs_page(result)) and f"{page}&searchFilter={condition}"
+    # Runs in order of a metric are listed without the sweep's run above them.
+    order = quote(f"metrics.`{next(iter(result.objectives))}`")
+    return (page := _runs_page(result)) and f"{page}&orderByKey={order}&searchFilter={condition}"
 
 
 def _template_text(name: str) -> str:
