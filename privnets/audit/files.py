@@ -40,7 +40,7 @@ def read_columns(path: Path) -> dict[str, Any] | pd.DataFrame:
         raise AuditError(f"{path} must end in .npz, .csv or .parquet; got {path.suffix!r}")
     try:
         if not path.is_file():
-            raise AuditError(f"{path} is not a file")
+            raise AuditError(f"{path} is not a file; give a .npz, .csv or .parquet file")
         check_size(path.stat().st_size, path)
         if suffix == ".npz":
             return _read_npz(path)

@@ -25,6 +25,7 @@ from tracking.frame import ERROR_SUFFIX, SUFFIXES
 Objectives = Mapping[str, Direction]
 
 _MAX_HISTORY_STEPS = 200
+_MAX_LISTED = 20
 
 
 def pareto_front(
@@ -221,7 +222,10 @@ def _unknown_metric(points: pd.DataFrame, metric: str) -> str:
         return f"no metric {metric!r}, because no point has finished yet."
     if close := get_close_matches(metric, metrics, n=3):
         return f"no metric {metric!r}; did you mean {' or '.join(close)}?"
-    return f"no metric {metric!r}; the metrics are {', '.join(metrics)}."
+    overall = [name for name in metrics if name.count("/") == 1][:_MAX_LISTED]
+    rest = len(metrics) - len(overall)
+    others = f" and {rest} others, which the columns of `sweeps points -o` name" if rest else ""
+    return f"no metric {metric!r}; the metrics are {', '.join(overall)}{others}."
 
 
 def _signs(objectives: Objectives) -> NDArray[np.float64]:

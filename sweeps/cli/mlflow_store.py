@@ -127,7 +127,8 @@ def serve(
                 "into ~/.pgpass (chmod 600), PGPASSWORD, or the variables of the object store"
             )
     if (tls_cert is None) != (tls_key is None):
-        raise InputError("TLS needs both --tls-cert and --tls-key")
+        given = "--tls-key" if tls_cert is None else "--tls-cert"
+        raise InputError(f"give both --tls-cert and --tls-key, or neither; got {given} alone")
     tls = (tls_cert.absolute(), tls_key.absolute()) if tls_cert and tls_key else None
     names = [name.strip() for name in (allowed_hosts or "").split(",") if name.strip()]
     team = team_server(data, database, artifacts, host, port, tls, names, permission)

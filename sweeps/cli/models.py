@@ -198,7 +198,7 @@ def release(
     attributes are released. Secret and utility label are left out unless --keep copies them.
     """
     if labels is not None and not check:
-        raise InputError(f"--labels: got {labels} without --check; expected both")
+        raise InputError(f"--labels serves --check alone; got --labels {labels} without --check")
     factory: Any = None if network is None else import_object(network, "--network")
     result = open_result(sweep, storage)
     content = _stored_releaser(result, point, replicate)

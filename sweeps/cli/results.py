@@ -8,7 +8,7 @@ from json import dumps
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import pandas as pd
 import typer
@@ -41,9 +41,6 @@ from sweeps.report.findings import findings_markdown, findings_text, judge_sweep
 from sweeps.store.ledger import list_sweeps
 from sweeps.store.transfer import ARCHIVE_FILE, unpack_sweep
 
-if TYPE_CHECKING:
-    pass
-
 _MLFLOW_METRICS = 4
 
 
@@ -59,6 +56,7 @@ def points(
     -o saves the whole table as .parquet or .csv.
     """
     check_output_path(output, (".parquet", ".csv"))
+    _check_place(sweep, storage, tracking_uri, address)
     result = _open(sweep, storage, address=address) if tracking_uri is None else None
     if result is not None:
         frame, metrics, fields = result.points, list(result.objectives), result.swept_fields
@@ -124,6 +122,15 @@ def pareto(
         _plot("save_front", result, front, objectives, path=plot)
 
 
+def _check_place(
+    sweep: str, storage: str | None, tracking_uri: str | None, address: str | None
+) -> None:
+    given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(f"give one place to read {sweep} from; got {' and '.join(named)}")
+
+
 def _open(
     sweep: str,
     storage: str | None,
@@ -134,10 +141,7 @@ def _open(
 
     A copy in MLflow may be older than the sweep, so its time is printed.
     """
-    given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
-    named = [option for option, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise InputError(f"give one place to read {sweep} from; got {' and '.join(named)}")
+    _check_place(sweep, storage, tracking_uri, address)
     if tracking_uri is not None:
         archive = tracking.read_sweep_file(sweep, ARCHIVE_FILE, tracking_uri)
     elif address is not None:

@@ -118,8 +118,8 @@ def resume(
     for change in set_ or ():
         if not change.strip().startswith("resources."):
             raise InputError(
-                f"resume changes only resources.KEY=VALUE; got {change!r}. To add points or "
-                f"replicates: sweeps extend {sweep}"
+                f"resume changes only resources, such as resources.concurrency=2; got {change!r}. "
+                f"To add points or replicates: sweeps extend {sweep}"
             )
     study = set_budget(change_study(manifest.study, set_ or ()), _read_budget(budget))
     uri = choose_tracking_uri(manifest, tracking_uri)

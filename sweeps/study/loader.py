@@ -147,14 +147,14 @@ def _read_text(study: str) -> tuple[str, str, Path]:
     path = Path(study)
     if not os.path.exists(path) and not _is_path(study):
         expected = f"a path to a YAML file, or {describe_choices(study_names(), study)}"
-        raise StudyError([FieldError((), "no such study", expected, study)])
+        raise StudyError([FieldError((), format_value(study), expected, "study")])
     expected = f"a readable YAML file of at most {MAX_CHARACTERS // 1024} KiB"
     try:
         with path.open("rb") as file:
             text = file.read(MAX_CHARACTERS + 1).decode("utf-8-sig")
         return study, text, path.absolute().parent
     except OSError as error:
-        given = error.strerror or str(error)
+        given = f"a file that cannot be read ({error.strerror or error})"
     except UnicodeDecodeError as error:
         given = f"bytes that are not UTF-8 text (at {error.start})"
     raise StudyError([FieldError((), given, expected, study)])

@@ -246,14 +246,15 @@ def test_scalars_follow_yaml_1_2(write):
 
 def test_an_unknown_study_is_an_error_that_lists_the_studies():
     (line,) = load_errors("quikstart")
-    assert line.startswith("FILE: got no such study; expected a path to a YAML file, or one of")
+    assert line.startswith('study: got "FILE"; expected a path to a YAML file, or one of')
     assert all(name in line for name in study_names())
     assert line.endswith("(did you mean quickstart?)")
 
 
 def test_an_absent_file_and_a_directory_are_errors(tmp_path):
-    assert load_errors(tmp_path / "none.yaml")[0].startswith("FILE: got No such file")
-    assert load_errors(tmp_path)[0].startswith("FILE: got Is a directory")
+    for path, reason in ((tmp_path / "none.yaml", "No such file"), (tmp_path, "Is a directory")):
+        (line,) = load_errors(path)
+        assert line.startswith(f"FILE: got a file that cannot be read ({reason}")
 
 
 def test_overrides_replace_add_and_remove_values(write):
