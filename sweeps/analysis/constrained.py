@@ -118,7 +118,7 @@ class ConstrainedBest:
                 f"No point reaches {self._limits}{self._nearest()} (probability {self.none:.3f})."
             )
         if self.point_id is None:
-            return f"Cannot tell the {asked}: no interval meets it.{self._reservations()}"
+            return f"Cannot tell the {asked}: no whole interval meets it.{self._reservations()}"
         found = f"{self.metric} = {self.value} (95% interval) at {self._name(self.point_id)}"
         if self.is_certain:
             return f"The {asked} is {found} (probability {self.probability:.3f})."
@@ -152,14 +152,18 @@ class ConstrainedBest:
 
     def _reservations(self) -> str:
         """Sentences that name the other points which may be the answer."""
+        # Without a best point it is said already that every interval misses the limit in part.
+        unclear = self.unclear if self.point_id is not None else frozenset()
         others = [
             f"{self._name(name)} with probability {p:.3f}"
-            + (", though part of its interval misses the limit" if name in self.unclear else "")
+            + (", though part of its interval misses the limit" if name in unclear else "")
             for name, p in self.shares.items()
             if name != self.point_id
         ]
         more = f"; and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
-        text = f" The answer may also be {'; '.join(others[:_MAX_LISTED])}{more}." if others else ""
+        also = "also " if self.point_id is not None else ""
+        listed = "; ".join(others[:_MAX_LISTED])
+        text = f" The answer may {also}be {listed}{more}." if others else ""
         if self.unknown:
             text += f" Points left out, as their errors are unknown: {self.unknown}."
         return text

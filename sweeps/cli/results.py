@@ -33,7 +33,7 @@ from sweeps.cli.options import (
 )
 from sweeps.cli.remote import connect_job_server
 from sweeps.cli.submission import fetch_archive
-from sweeps.cli.terminal import print_table, say
+from sweeps.cli.terminal import print_table, say, say_sentence
 from sweeps.errors import InputError
 from sweeps.report.comparison_tables import comparison_table, contrast_table
 from sweeps.report.display import load_plots
@@ -112,9 +112,9 @@ def pareto(
     print_table(front_table(front, objectives, result.swept_fields))
     typer.echo(_count_excluded(front, result.points))
     if result.front_reservation:
-        say(result.front_reservation)
+        say_sentence(result.front_reservation)
     for line in (*_hypervolume(result, objectives, include_flagged), *answers):
-        typer.echo(line)
+        say_sentence(line)
     _print_pending(result)
     if output is not None:
         _save(front, output)

@@ -44,11 +44,19 @@ def say_wrapped(text: str, indent: str) -> None:
     typer.echo("\n".join(lines))
 
 
+def say_sentence(text: str) -> None:
+    """Prints a sentence; on a terminal no word of it is broken over lines."""
+    if make_console().is_terminal:
+        say_wrapped(text, "")
+    else:
+        say(text)
+
+
 def print_table(table: Table) -> None:
     """Prints a table of points at the width of the terminal, if there is one."""
     print_rows(table.columns, table.rows)
     if table.note:
-        say(table.note)
+        say_sentence(table.note)
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
