@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -44,12 +44,10 @@ _VERDICTS = {
 _FLOOR_PARTS = ("floor/prior", "floor/utility_label", "floor/side_information")
 
 
-@dataclass(frozen=True, slots=True)
-class AttackerReport:
-    """Table with a row per finished point, raised flags in words, and a count of verdicts."""
+class AttackerReport(NamedTuple):
+    """Table with a row per finished point, and a count of verdicts."""
 
     table: Table
-    warnings: tuple[str, ...]
     summary: str
 
 
@@ -73,7 +71,7 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
         for row, raised in list(zip(rows, flags, strict=True))[:_MAX_ATTACKER_ROWS]
     ]
     table = limit_rows(columns, cells, len(rows), _MAX_ATTACKER_ROWS)
-    return AttackerReport(table, tuple(flag_warnings(points)), _count_verdicts(rows))
+    return AttackerReport(table, _count_verdicts(rows))
 
 
 def compare_with_floor(row: Row) -> str:

@@ -185,9 +185,15 @@ def field_chart(
     groups = group_points(measured, fields[1:])
     panels = []
     for metric in metrics:
-        series = [_searched(searched, fields, metric)] if len(searched) else []
+        series = []
+        if len(searched):
+            name = f"{SEARCHED} ({len(searched)})"
+            cloud = _cloud(searched, fields, metric, name=name, **_POINTS[SEARCHED])
+            series.append(replace(cloud, y_errors=None))
         if len(groups) > MAX_LINES:
-            series.append(_cloud(measured, fields, metric))
+            style: dict[str, Any] = {"symbol": "circle", "size": 6}
+            scale = field_scale(measured, fields[1:])
+            series.append(_cloud(measured, fields, metric, scale=scale, **style))
         else:
             series += _lines(groups, fields, metric, joined=ordered)
         panels.append(ChartPanel(axis, metric_axis(placed, metric, objectives), series))
@@ -254,18 +260,8 @@ def _lines(
             yield ChartSeries(x, y, "", color, line="dot", width=1, hover=hover)
 
 
-def _searched(placed: pd.DataFrame, fields: Sequence[str], metric: str) -> ChartSeries:
-    """Points that a search tried, most of them with one seed."""
-    hover = hover_texts(placed, fields, [metric]) if len(placed) <= MAX_DETAILED_POINTS else None
-    name, style = f"{SEARCHED} ({len(placed)})", _POINTS[SEARCHED]
-    series = points_series(placed, _POSITION, metric, hover, name=name, **style)
-    return replace(series, y_errors=None)
-
-
-def _cloud(placed: pd.DataFrame, fields: Sequence[str], metric: str) -> ChartSeries:
-    """Points of too many groups, colored by the first of the other fields that is a number."""
+def _cloud(placed: pd.DataFrame, fields: Sequence[str], metric: str, **style: Any) -> ChartSeries:
+    """Points without lines."""
     detailed = len(placed) <= MAX_DETAILED_POINTS
     hover = hover_texts(placed, fields, [metric]) if detailed else None
-    style: dict[str, Any] = {"symbol": "circle", "size": 6}
-    scale = field_scale(placed, fields[1:])
-    return points_series(placed, _POSITION, metric, hover, scale=scale, **style)
+    return points_series(placed, _POSITION, metric, hover, **style)
