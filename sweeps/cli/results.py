@@ -56,7 +56,6 @@ def points(
     -o saves the whole table as .parquet or .csv.
     """
     check_output_path(output, (".parquet", ".csv"))
-    _check_place(sweep, storage, tracking_uri, address)
     result = _open(sweep, storage, address=address) if tracking_uri is None else None
     if result is not None:
         frame, metrics, fields = result.points, list(result.objectives), result.swept_fields
@@ -122,15 +121,6 @@ def pareto(
         _plot("save_front", result, front, objectives, path=plot)
 
 
-def _check_place(
-    sweep: str, storage: str | None, tracking_uri: str | None, address: str | None
-) -> None:
-    given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
-    named = [option for option, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise InputError(f"give one place to read {sweep} from; got {' and '.join(named)}")
-
-
 def _open(
     sweep: str,
     storage: str | None,
@@ -141,7 +131,10 @@ def _open(
 
     A copy in MLflow may be older than the sweep, so its time is printed.
     """
-    _check_place(sweep, storage, tracking_uri, address)
+    given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(f"give one place to read {sweep} from; got {' and '.join(named)}")
     if tracking_uri is not None:
         archive = tracking.read_sweep_file(sweep, ARCHIVE_FILE, tracking_uri)
     elif address is not None:
