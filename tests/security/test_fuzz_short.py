@@ -10,7 +10,7 @@ from tests.fuzz.runner import Tally, by_hypothesis
 from tests.fuzz.targets import TARGETS, target
 
 SLOW = {"commands": 12, "studies": 25, "eco_published": 10}
-USUAL = 60
+USUAL = 40
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))

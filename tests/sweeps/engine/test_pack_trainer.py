@@ -25,7 +25,7 @@ from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.ledger import Ledger
 
 # 2 x 2 replicates of 48 models take several stages.
-DRAWS = ("fixed.draws=48", "space={weight_decay: {grid: [0.01, 0.1]}}")
+DRAWS = ("fixed.draws=48", "fixed.records=8", "space={weight_decay: {grid: [0.01, 0.1]}}")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,8 @@ def test_a_pack_continues_from_its_checkpoint(pack: Pack, ledger: Ledger) -> Non
 
 def test_points_that_are_ahead_of_their_state_do_no_harm(ledger: Ledger, tmp_path: Path) -> None:
     # A replicate of this many models takes several stages.
-    planned = small_plan(tmp_path, "fixed.draws=144", "space.weight_decay={grid: [0.1]}")
+    space = "space.weight_decay={grid: [0.1]}"
+    planned = small_plan(tmp_path, "fixed.draws=144", "fixed.records=8", space)
     pack = Pack("pack", "membership", tuple(planned.replicates()))
     reference = Ledger(str(tmp_path), "reference")
     to_the_end(begin(pack, reference))
