@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
+from privnets.adversarial.problems import gaussian_mixture
 
 
 @pytest.fixture(scope="module")
 def small_panel() -> Iterator[None]:
-    """Gives the quick panel few records and steps while the module's tests run."""
+    """Gives the quick panel few records and steps, and the mixture few test records."""
     small = replace(PROFILES["quick"], records=400, budget=TrainingBudget(20, 200, 0), draws=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROFILES, "quick", small)
+        patch.setattr(gaussian_mixture, "_TEST", 2_048)
         yield
