@@ -283,9 +283,9 @@ class GenderEmotionProblem(FaceProblem):
 class SubjectGenderProblem(FaceProblem):
     """The person's identity is useful, and the gender is secret.
 
-    People are those with at least 20 images, or the 100 of them with most. Identity tells the
-    gender, so that no release hides the gender and keeps the identity; one may only fool a network
-    that is held fixed.
+    People are those with at least 20 images, or the 100 of them with most. Identity determines the
+    gender. So no release can keep the identity and hide the gender from fresh attackers; it can
+    only fool a network that is held fixed.
     """
 
     collections = ("lfw", "celeba", "facescrub", "vggface2")
@@ -338,7 +338,7 @@ TASKS: Final[Mapping[str, type[FaceProblem]]] = {
 
 
 class FaceProblemReference(ProblemReference):
-    """A problem on faces with another collection or size than its name alone stands for.
+    """A problem on faces with a collection and a size; its name alone means LFW and 64 pixels.
 
     Attributes:
         faces: Name of the problem.

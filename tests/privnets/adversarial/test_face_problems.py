@@ -107,7 +107,7 @@ def test_a_network_of_raw_images_is_scored_on_raw_and_on_released_ones():
     release, details = played(own)
     metrics = details.metrics
     assert metrics.keys() == set(problem_of(own).spec.extra_metrics)
-    assert metrics["baseline/raw_network_accuracy"] > 0.9  # the colour tells the gender
+    assert metrics["baseline/raw_network_accuracy"] > 0.9  # the colour shows the gender
     classes = [metrics[f"baseline/raw_network_accuracy_{c}"] for c in ("men", "women")]
     assert metrics["baseline/raw_network_accuracy"] == pytest.approx(np.mean(classes))
     # This scenario holds fixed the network by which utility is measured.
