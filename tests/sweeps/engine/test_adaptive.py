@@ -75,8 +75,11 @@ def adaptive_plan(
     return make_plan(Study.model_validate(study))
 
 
-def train(ledger: Ledger, pack: Pack) -> None:
-    """Commits a pack with metrics of a formula; small noise stands for the seed."""
+def train(ledger: Ledger, pack: Pack, stop_above: float = math.inf) -> None:
+    """Commits a pack with metrics of a formula; small noise stands for the seed.
+
+    Points with more noise than `stop_above` are stopped early.
+    """
     points = []
     for member in pack.replicates:
         decay = max(member.config.weight_decay, 1e-3)  # type: ignore[attr-defined]
@@ -88,6 +91,9 @@ def train(ledger: Ledger, pack: Pack) -> None:
         replicate = Replicate(
             member.seed, {} if failed else metrics, failure="diverged" if failed else None
         )
+        if noise > stop_above:
+            undefined = dict.fromkeys(metrics, math.nan)
+            replicate = Replicate(member.seed, undefined, stopped="dominated at 25% of training")
         config = member.config.resolved()
         points.append(TradeoffPoint(member.point_id, "membership", config, (replicate,)))
     ledger.write_pack(pack.pack_id, points)
@@ -164,14 +170,33 @@ def test_a_search_is_told_the_repeated_training_of_a_failed_pack(tmp_path: Path)
     assert killed == expected
 
 
-def take_all(source: PackSource, ledger: Ledger) -> int:
+def take_all(source: PackSource, ledger: Ledger, stop_above: float = math.inf) -> int:
     """Trains all packs of a source; returns the number of trainings."""
     trainings = 0
     while (pack := source.take()) is not None:
-        train(ledger, pack)
+        train(ledger, pack, stop_above)
         source.end_pack(pack.pack_id)
         trainings += len(pack.replicates)
     return trainings
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "frontier"])
+def test_a_search_goes_on_after_stopped_points_and_confirms_none(
+    algorithm: str, tmp_path: Path
+) -> None:
+    plan, ledger = adaptive_plan(algorithm), Ledger(str(tmp_path), "s")
+    write_manifest(ledger, create_manifest(plan, "s", command="", tracking_uri=""))
+    source = start_source(plan, ledger)
+    assert take_all(source, ledger, stop_above=0.4) == len(rows(ledger))
+    assert source.is_finished
+    asks, result = read_asks(ledger), open_result("s", str(tmp_path))
+    assert [ask.kind for ask in asks] == ["search"] * 6 + ["confirm"]
+    stopped = {*result.points.query("status == 'stopped'")["point_id"]}
+    assert len(stopped) == result.counts["stopped"] >= 3
+    assert result.confirmed == {*asks[-1].point_ids}
+    assert result.confirmed
+    assert not result.confirmed & stopped
+    assert result.pending == 0
 
 
 @pytest.mark.parametrize(("budget", "is_spent"), [("0.01s", True), ("1h", False)])
