@@ -147,6 +147,10 @@ class Experiment(ABC):
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Returns the fingerprint of the data that this configuration uses."""
 
+    def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
+        """Returns sentences on the data for the author of a study; reads the data."""
+        return ()
+
     @abstractmethod
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate of time and memory, without training anything."""

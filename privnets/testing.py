@@ -20,7 +20,7 @@ from privnets.audit.rates import ScoredTrials
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Stage
 from privnets.membership.attacks import Attack, Population, Trials
-from privnets.membership.scores import score_guesses
+from privnets.membership.attacks.scores import score_guesses
 
 _SPLITS = ("train", "attack", "validation", "test")
 

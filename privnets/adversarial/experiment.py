@@ -89,6 +89,10 @@ class Adversarial(Experiment):
             _stages().build_networks(_problem(config), own)
         return "; ".join([_problem(config).fingerprint(own), *added_names(), *sources])
 
+    def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
+        """Sentences on the records."""
+        return _problem(config).remarks
+
     def cost(self, config: ExperimentConfig) -> Cost:
         """Rough cost: the game, then its evaluation."""
         return cost_model.estimate_cost(_problem(config), _own(config))

@@ -125,9 +125,15 @@ class ReleaseDetails:
 
 
 class Problem(ABC):
-    """A source of records with a secret to hide and something useful to keep."""
+    """A source of records with a secret to hide and something useful to keep.
+
+    Attributes:
+        spec: Static description.
+        remarks: Sentences on the records for the author of a study.
+    """
 
     spec: ProblemSpec
+    remarks: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

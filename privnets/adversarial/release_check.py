@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -100,6 +100,7 @@ def check_release(
     released: Path,
     panel: ProfileName = "full",
     labels: Path | None = None,
+    report: Callable[[], None] = lambda: None,
 ) -> ReleaseCheck:
     """Fits fresh attackers to a release, and scores them on records that they did not see.
 
@@ -110,6 +111,7 @@ def check_release(
         released: That of their release.
         panel: Size and training of the attackers.
         labels: Table of the secrets, if the records have none.
+        report: Called between steps of the training.
 
     Raises:
         DataError: If secrets are absent, or the releaser was trained on a packaged problem.
@@ -133,8 +135,12 @@ def check_release(
     is_random = not torch.equal(redraw("one"), redraw("other"))
     exposures = (select_exposure(pool, parts[p], z[parts[p]]) for p in PARTS)
     evidence = Evidence(*exposures, is_random=is_random, redraw=redraw if is_random else None)
-    (result,) = filter(None, _score(problem, config, evidence))
-    return ReleaseCheck(result, len(own), len(splits.validation), len(splits.test))
+    for result in _score(problem, config, evidence):
+        if result is None:
+            report()
+        else:
+            score = result
+    return ReleaseCheck(score, len(own), len(splits.validation), len(splits.test))
 
 
 def checked_problem(

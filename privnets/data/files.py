@@ -77,6 +77,7 @@ class DatasetInfo:
         shape: Channels, height and width of an image, whose pixels the columns are in this order;
             empty for other tables.
         lists: Names of the lists in a folder of images that has no `files`.
+        remarks: Sentences on the data for the author of a study.
     """
 
     name: str
@@ -92,6 +93,7 @@ class DatasetInfo:
     kind: Kind = "table"
     shape: tuple[int, ...] = ()
     lists: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:

@@ -105,6 +105,7 @@ class TableSource(DataSource):
             source=str(path),
             licence="the user's own",
             citation="",
+            remarks=identifier_remarks(columns),
         )
 
     def state(self) -> FileState:
@@ -270,6 +271,16 @@ def encode_columns(
     if not np.isfinite(x).all():
         raise UserFormError("columns", "infinite numbers", "finite ones")
     return np.ascontiguousarray(x), tuple(names)
+
+
+def identifier_remarks(attributes: pd.DataFrame) -> tuple[str, ...]:
+    """Sentences on columns that may identify records: texts or whole numbers that all differ."""
+    return tuple(
+        f"column {name} has another value in each of the {len(column):,} records; if it identifies "
+        "records, list it under ignore."
+        for name, column in attributes.items()
+        if column.is_unique and not (is_number(column) and (column % 1 != 0).any())
+    )
 
 
 def known_records(

@@ -18,6 +18,7 @@ from torch import Tensor
 from privnets import measures
 from privnets.membership import leakage
 from privnets.membership.attacks import Guesses, Trials
+from privnets.membership.attacks.scores import AttackScore, score_guesses, signed_advantage
 from privnets.membership.attacks.thresholds import error_deviations, gaussian_threshold_advantage
 from privnets.membership.config import (
     ATTACKS,
@@ -34,7 +35,6 @@ from privnets.membership.leakage import Sides
 from privnets.membership.observations import Observations
 from privnets.membership.private.evidence import epsilon_lower_bound
 from privnets.membership.private.guarantee import guarantee_of
-from privnets.membership.scores import AttackScore, score_guesses, signed_advantage
 from privnets.points import Curve, Replicate
 from privnets.randomness import generator
 

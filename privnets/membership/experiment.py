@@ -53,14 +53,17 @@ class Membership(Experiment):
         return metric_keys(_membership(config))
 
     def unsupported_objectives(self, config: ExperimentConfig) -> Mapping[str, str]:
-        """Returns attacks that cannot be run, and rates that rest on too few non-members."""
+        """Returns the other utility, attacks that cannot run, and rates of too few non-members."""
         typed = _membership(config)
-        model = typed.target_model
-        non_members = model.non_members(typed, data.info(typed.dataset))
+        model, info = typed.target_model, data.info(typed.dataset)
+        non_members = model.non_members(typed, info)
         reasons = dict(model.unavailable)
         if typed.checkpoints:
             del reasons["loss_trajectory"]
         unavailable = {key: reason for n, reason in reasons.items() for key in attack_keys(n)}
+        classifies = model.classifies(info)
+        predicted, other = ("classes", "mse") if classifies else ("numbers", "accuracy")
+        unavailable[f"utility/test_{other}"] = f"{typed.model} predicts {predicted} of {info.name}"
         return unavailable | {
             f"privacy/attack/{name}/tpr_at_fpr_{rate}": reason
             for rate in FALSE_POSITIVE_RATES
@@ -91,6 +94,10 @@ class Membership(Experiment):
         code = [typed.model.digest()] if isinstance(typed.model, ModelReference) else []
         added = [name for name in ATTACKS.names() if name not in ATTACKS.builtin]
         return "; ".join([data.fingerprint(typed.dataset), *code, *added])
+
+    def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
+        """Returns sentences on the data set."""
+        return data.info(_membership(config).dataset).remarks
 
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate: training, then all attacks on every trial."""

@@ -64,6 +64,7 @@ class TargetModel(ABC):
         unavailable: Reasons why attacks cannot be run on the model without checkpoints, by name.
         rotates: Whether records are rotated onto principal components where `features` is null.
         mechanisms: Forms of differentially private training; none if empty.
+        not_private: Reason for which there is none.
         private_fields: Fields that the model uses only with DP-SGD.
         trainer: Location of a subclass of `Trainer`, as `module:class`.
     """
@@ -74,6 +75,7 @@ class TargetModel(ABC):
     unavailable: ClassVar[Mapping[str, str]] = {"loss_trajectory": NO_TRAJECTORY}
     rotates: ClassVar[bool] = True
     mechanisms: ClassVar[tuple[Mechanism, ...]] = ()
+    not_private: ClassVar[str] = "estimators train by code of their own"
     private_fields: ClassVar[frozenset[str]] = frozenset()
     trainer: ClassVar[str]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,9 +28,48 @@ from sweeps.analysis.tables import Table
 from sweeps.cli.options import Storage, Sweep
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError, describe_choices
+from sweeps.planning.costs import format_duration
 
 _FAILED_GATE = 1
 _GATED = (*METRICS, EPSILON)
+_REPORT_SECONDS = 10
+
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the true classes, needed with probabilities.",
+        show_default="labels or label",
+    ),
+]
+JudgedFamily = Annotated[
+    Family | None,
+    typer.Option(
+        metavar="FAMILY",
+        help="Attacks that the verdict and the gates are about: threshold, offline or online.",
+        show_default="verdict: the one with the most knowledge; gates: all",
+    ),
+]
+Gates = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="METRIC=LIMIT",
+        help="Exit with 1 if the strongest attack's measured value is above this limit, as "
+        "advantage=0.1; repeatable.",
+    ),
+]
+KeptColumns = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Copy this column, unprotected; repeatable."),
+]
+NetworkName = Annotated[
+    str | None,
+    typer.Option(metavar="MODULE:NAME", help="Function that made your own releaser."),
+]
+NoiseSeed = Annotated[
+    int | None,
+    typer.Option(help="Repeat the noise of this seed.", show_default="fresh noise"),
+]
 
 
 def audit(
@@ -37,25 +77,11 @@ def audit(
     member: Annotated[
         str, typer.Option(metavar="COLUMN", help="Column that says who was in the training set.")
     ] = "member",
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of the true classes, needed with probabilities.",
-            show_default="labels or label",
-        ),
-    ] = None,
+    labels: LabelColumn = None,
     target: Annotated[
         int | None, typer.Option(metavar="MODEL", help="Audit this model alone, counted from 0.")
     ] = None,
-    family: Annotated[
-        Family | None,
-        typer.Option(
-            metavar="FAMILY",
-            help="Attacks that the verdict and the gates are about: threshold, offline or online.",
-            show_default="verdict: the one with the most knowledge; gates: all",
-        ),
-    ] = None,
+    family: JudgedFamily = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one HTML page.")
     ] = None,
@@ -63,14 +89,7 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Save the risk of each record as .csv or .parquet."),
     ] = None,
-    fail_above: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METRIC=LIMIT",
-            help="Exit with 1 if the strongest attack's measured value is above this limit, as "
-            "advantage=0.1; repeatable.",
-        ),
-    ] = None,
+    fail_above: Gates = None,
 ) -> None:
     """Audit saved outputs of models: how much do they reveal about who was in the training set?
 
@@ -166,14 +185,8 @@ def release(
         int | None,
         typer.Option(metavar="SEED", help="Take this replicate.", show_default="the first"),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Repeat the noise of this seed.", show_default="fresh noise"),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Copy this column, unprotected; repeatable."),
-    ] = None,
+    seed: NoiseSeed = None,
+    keep: KeptColumns = None,
     check: Annotated[
         bool, typer.Option("--check", help="Attack the release; INPUT must have the secret.")
     ] = False,
@@ -181,10 +194,7 @@ def release(
         Path | None,
         typer.Option(metavar="FILE", help="Table of secrets for --check of images."),
     ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(metavar="MODULE:NAME", help="Function that made your own releaser."),
-    ] = None,
+    network: NetworkName = None,
     panel: Annotated[
         ProfileName, typer.Option(metavar="PANEL", help="Attackers of --check: full or quick.")
     ] = "full",
@@ -215,7 +225,21 @@ def release(
     if check:
         advice = "; --panel quick is faster" if panel == "full" else ""
         say(f"checking the release with the {panel} panel: may take minutes{advice}", err=True)
-        say(privnets.check_release(releaser, records, output, panel, labels).verdict)
+        found = privnets.check_release(releaser, records, output, panel, labels, _elapsed_report())
+        say(found.verdict)
+
+
+def _elapsed_report() -> Callable[[], None]:
+    """Returns a function that prints the time since now, at most every ten seconds."""
+    start = last = time.monotonic()
+
+    def report() -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= _REPORT_SECONDS:
+            last = now
+            say(f"checking the release, {format_duration(now - start)} so far", err=True)
+
+    return report
 
 
 def _warn_of_training_file(result: Result, releaser: TrainedReleaser, problem: OwnProblem) -> None:

@@ -68,7 +68,7 @@ def validate_study(
     validator = StudyValidator(study, experiment, invalid, data)
     configs = validator.run()
     errors = tuple(map(study.source.locate, _merge_values(validator.errors)))
-    notes = tuple(_notes(study, experiment))
+    notes = (*_notes(study, experiment), *validator.remarks)
     return ValidationResult(errors, () if errors else tuple(configs), notes)
 
 
@@ -92,6 +92,7 @@ class StudyValidator:
     ) -> None:
         """Prepares a validation; see `validate_study` for the arguments."""
         self.errors: list[FieldError] = []
+        self.remarks: dict[str, None] = {}
         self._study = study
         self._experiment = experiment
         self._checks_data = data
@@ -269,6 +270,7 @@ class StudyValidator:
         for config in samples if self._checks_data else ():
             try:
                 self._experiment.fingerprint(config)
+                self.remarks |= dict.fromkeys(self._experiment.remarks(config))
             except DataError as error:
                 self._add_data_error(error)
         if samples:
@@ -299,10 +301,14 @@ class StudyValidator:
         metrics += [(("constraints", metric), metric) for metric in self._study.constraints]
         for i, claim in self._valid_claims():
             metrics += [(("claims", i, *keys), metric) for keys, metric in claim.metrics.items()]
+        reasons: dict[str, str] = {}
+        for config in () if self._invalid_fields else samples:
+            reasons.update(self._experiment.unsupported_objectives(config))
         for path, metric in metrics:
             if metric not in reported:
                 expected = describe_choices(reported & self._experiment.objectives.keys(), metric)
-                self._add(path, f"{metric}, which not every point reports", expected)
+                reason = f" ({reasons[metric]})" if metric in reasons else ""
+                self._add(path, f"{metric}, which not every point reports{reason}", expected)
         is_default = self._study.objectives is None and not self._is_invalid("objectives")
         if is_default and not self._invalid_fields:
             defaults = [dict(self._experiment.default_objectives(config)) for config in samples]
@@ -314,7 +320,8 @@ class StudyValidator:
         """Checks that every point has enough data for the objectives."""
         for config in samples:
             reasons = self._experiment.unsupported_objectives(config)
-            for metric in reasons.keys() & (self._study.objectives or {}).keys():
+            reported = {*self._experiment.metric_keys(config)}
+            for metric in reasons.keys() & (self._study.objectives or {}).keys() & reported:
                 given = f"{metric}, which is undefined ({reasons[metric]})"
                 self._add(("objectives", metric), given, "a metric that every point supports")
 

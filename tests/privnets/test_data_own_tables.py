@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from privnets import data
-from privnets.data.tables import encode_classes
+from privnets.data.tables import encode_classes, identifier_remarks
 from privnets.data.user_files import set_folder
 
 FRAME = pd.DataFrame(
@@ -136,3 +136,9 @@ def test_a_column_of_identifiers_is_refused_as_categories(folder):
     with pytest.raises(data.UserFormError, match=r"'name' with 1,001 categories; .* ignore"):
         data.info(table("y", "i.csv"))
     assert data.info(table("y", "i.csv", encoding="integer")).attributes == 1
+
+
+def test_only_texts_and_whole_numbers_that_all_differ_may_identify_records():
+    columns = {"id": range(4), "weight": [0.5, 1.5, 2.0, 3.0], "age": [30, 30, 31, 32]}
+    frame = pd.DataFrame({**columns, "name": list("abcd"), "sex": list("mfmf")})
+    assert [remark.split()[1] for remark in identifier_remarks(frame)] == ["id", "name"]

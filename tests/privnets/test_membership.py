@@ -11,11 +11,11 @@ import torch
 import privnets
 from privnets import TradeoffPoint, data
 from privnets.contract import Stage
+from privnets.membership.attacks.scores import AttackScore
 from privnets.membership.config import ATTACKS, MODELS
 from privnets.membership.estimates import Mean
 from privnets.membership.evaluation import MetricTable, flag_beaten_bounds
 from privnets.membership.observations import attacked_records
-from privnets.membership.scores import AttackScore
 from tests.support import requires_data
 
 MEMBERSHIP = privnets.experiment("membership")
@@ -157,6 +157,11 @@ def test_undefined_leakage_has_a_reason(case):
         assert math.isnan(replicate.metrics[key]) == (reason is not None), name
         assert replicate.notes.get(key) == reason
         assert (key in MEMBERSHIP.unsupported_objectives(_linear(**fields))) == (reason is not None)
+
+
+def test_the_utility_of_other_models_is_undefined_with_the_reason():
+    reasons = MEMBERSHIP.unsupported_objectives(_linear())
+    assert reasons["utility/test_accuracy"] == "linear predicts numbers of diabetes"
 
 
 def test_rates_that_rest_on_few_false_positives_are_undefined():

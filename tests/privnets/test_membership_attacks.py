@@ -19,6 +19,7 @@ from privnets.membership.attacks.bavaria import BavariaOffline, BavariaOnline
 from privnets.membership.attacks.lira import LiraOffline, LiraOnline
 from privnets.membership.attacks.percentiles import AttackR
 from privnets.membership.attacks.rmia import RmiaOffline, RmiaOnline
+from privnets.membership.attacks.scores import score_guesses
 from privnets.membership.attacks.thresholds import (
     ThresholdGaussian,
     ThresholdMeanLoss,
@@ -27,7 +28,6 @@ from privnets.membership.attacks.thresholds import (
 )
 from privnets.membership.attacks.white_box import WhiteBox
 from privnets.membership.config import FALSE_POSITIVE_RATES
-from privnets.membership.scores import score_guesses
 
 
 def _trials(inside: np.ndarray, outside: np.ndarray, *, two_sided: bool = True) -> Trials:

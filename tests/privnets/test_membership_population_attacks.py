@@ -15,10 +15,10 @@ from privnets.membership.attacks import Population, Trials
 from privnets.membership.attacks.percentiles import AttackP, AttackR
 from privnets.membership.attacks.quantile_regression import QuantileRegression, regressors
 from privnets.membership.attacks.rmia import RmiaOffline, RmiaOnline
+from privnets.membership.attacks.scores import score_guesses, signed_advantage
 from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Observations, Universe
 from privnets.membership.outputs import Outputs, Predictor, TrainingDesign, observe_outputs
-from privnets.membership.scores import score_guesses, signed_advantage
 from privnets.testing import make_trials
 
 

@@ -32,6 +32,7 @@ from privnets.data.tables import (
     TableAttributes,
     digest_of,
     encode_classes,
+    identifier_remarks,
     known_records,
     read_frame,
     require_columns,
@@ -80,6 +81,43 @@ class OwnReference(ProblemReference):
         Args:
             encoding: That of a trained releaser; None measures the records.
         """
+
+
+class TableFileReference(OwnReference):
+    """The user's own records in one table, with their labels.
+
+    Attributes:
+        file_field: Entry with the path of the table.
+    """
+
+    file_field: ClassVar[str]
+
+    def __str__(self) -> str:
+        """Name of the file."""
+        return Path(getattr(self, self.file_field)).name
+
+    def describe(self, records: Path, labels: Path | None) -> TableFileReference:
+        """Describes another table; see `OwnReference.describe`."""
+        if labels is not None:
+            expected = "none, since the records have their secrets"
+            raise UserFormError("labels", str(labels), expected)
+        return self.model_copy(update={self.file_field: str(records.absolute())})
+
+    def problem(self, encoding: RecordEncoding | None = None) -> OwnProblem:
+        """Reads the table, once per process and content; see `OwnReference.problem`."""
+        path = absolute_path(getattr(self, self.file_field))
+        return _table_problem(self, path, digest_of(path, self.file_field), encoding)
+
+    @abstractmethod
+    def read(self, path: Path, digest: str, encoding: RecordEncoding | None) -> OwnProblem:
+        """Reads a table of this content; see `problem`."""
+
+
+@lru_cache(maxsize=8)
+def _table_problem(
+    reference: TableFileReference, path: Path, digest: str, encoding: RecordEncoding | None
+) -> OwnProblem:
+    return reference.read(path, digest, encoding)
 
 
 class LabelledReference(OwnReference):
@@ -203,20 +241,15 @@ class LabelledRecords(OwnProblem):
         return f"{self.name} {self._fingerprint[:8]}", test / self._count
 
 
-class TableProblemReference(TableAttributes, LabelledReference):
+class TableProblemReference(TableAttributes, TableFileReference, LabelledReference):
     """The user's table: attributes are released, and a secret is hidden."""
 
     defaults: ClassVar[Mapping[str, Scalar]] = {}
+    file_field: ClassVar[str] = "table"
 
-    def describe(self, records: Path, labels: Path | None) -> TableProblemReference:
-        """Describes another table; see `OwnReference.describe`."""
-        refuse_labels(labels)
-        return self.model_copy(update={"table": str(records.absolute())})
-
-    def problem(self, encoding: RecordEncoding | None = None) -> TableProblem:
-        """Reads the file, once per process and content; see `OwnReference.problem`."""
-        path = absolute_path(self.table)
-        return _table_problem(self, path, digest_of(path, "table"), encoding)
+    def read(self, path: Path, digest: str, encoding: RecordEncoding | None) -> TableProblem:
+        """Reads a table of this content; see `OwnReference.problem`."""
+        return TableProblem(self, path, digest, encoding)
 
 
 class TableProblem(LabelledRecords):
@@ -243,6 +276,7 @@ class TableProblem(LabelledRecords):
         frame = known_records(whole, reference, reference.labels)
         labels = [name for names in reference.labels.values() for name in names]
         attributes = frame.drop(columns=labels)
+        self.remarks = identifier_remarks(attributes)
         if encoding is None:
             encoding = TableEncoding.fit(attributes, reference.categorical, reference.missing)
         self.encoding = encoding
@@ -259,19 +293,6 @@ class TableProblem(LabelledRecords):
     def encode_release(self, released: pd.DataFrame) -> Array:
         """Encodes the rows that are used; see `OwnProblem.encode_release`."""
         return self.encoding.encode(released.iloc[self._rows])
-
-
-@lru_cache(maxsize=8)
-def _table_problem(
-    reference: TableProblemReference, path: Path, digest: str, encoding: RecordEncoding | None
-) -> TableProblem:
-    return TableProblem(reference, path, digest, encoding)
-
-
-def refuse_labels(labels: Path | None) -> None:
-    """Raises UserFormError if a separate table of labels is given."""
-    if labels is not None:
-        raise UserFormError("labels", str(labels), "none, since the records have their secrets")
 
 
 def joint_classes(frame: pd.DataFrame, names: Sequence[str], field: str) -> Labels:

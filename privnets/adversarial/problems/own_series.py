@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -26,13 +25,11 @@ from privnets.adversarial.problems.own import (
     MIN_RECORDS,
     SHARES,
     OwnProblem,
-    OwnReference,
+    TableFileReference,
     joint_classes,
-    refuse_labels,
 )
 from privnets.data import UserFormError
-from privnets.data.tables import Names, digest_of, is_number, read_frame, require_columns
-from privnets.data.user_files import absolute_path
+from privnets.data.tables import Names, is_number, read_frame, require_columns
 from privnets.points import Scalar
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ _LISTED_CLASSES: Final = 10  # in a message
 _BLOCK: Final = 7  # windows of one id in a row that serve the same split, if there are few ids
 
 
-class SeriesProblemReference(OwnReference):
+class SeriesProblemReference(TableFileReference):
     """The user's table of readings, in any order.
 
     Attributes:
@@ -65,30 +62,21 @@ class SeriesProblemReference(OwnReference):
     secret: str | Names
     window: int = Field(24, ge=2, le=1024)
 
+    file_field: ClassVar[str] = "series"
     defaults: ClassVar[Mapping[str, Scalar]] = {
         "releaser": "recurrent",
         "adversary_width": 32,
         "batch_size": 64,
     }
 
-    def __str__(self) -> str:
-        """Name of the file."""
-        return Path(self.series).name
-
     @property
     def secrets(self) -> tuple[str, ...]:
         """Columns of the secret."""
         return (self.secret,) if isinstance(self.secret, str) else tuple(self.secret)
 
-    def describe(self, records: Path, labels: Path | None) -> SeriesProblemReference:
-        """Describes another table; see `OwnReference.describe`."""
-        refuse_labels(labels)
-        return self.model_copy(update={"series": str(records.absolute())})
-
-    def problem(self, encoding: RecordEncoding | None = None) -> SeriesProblem:
-        """Reads the table, once per process and content; see `OwnReference.problem`."""
-        path = absolute_path(self.series)
-        return _series_problem(self, path, digest_of(path, "series"), encoding)
+    def read(self, path: Path, digest: str, encoding: RecordEncoding | None) -> SeriesProblem:
+        """Reads a table of this content; see `OwnReference.problem`."""
+        return SeriesProblem(self, path, digest, encoding)
 
 
 class SeriesEncoding(RecordEncoding):
@@ -366,10 +354,3 @@ def _equal_groups(series: NDArray[Any]) -> NDArray[np.int64]:
             "window", given, f"at least {MIN_RECORDS}: more readings, or fewer each"
         )
     return np.stack(whole)
-
-
-@lru_cache(maxsize=8)
-def _series_problem(
-    reference: SeriesProblemReference, path: Path, digest: str, encoding: RecordEncoding | None
-) -> SeriesProblem:
-    return SeriesProblem(reference, path, digest, encoding)

@@ -13,9 +13,10 @@ def invalid_privacy_fields(config: MembershipConfig, info: DatasetInfo) -> list[
     if config.epsilon is None:
         return []
     invalid = []
-    if not config.target_model.mechanisms:
+    model = config.target_model
+    if not model.mechanisms:
         private = [name for name in MODELS.names() if MODELS.get(name).mechanisms]
-        expected = f"{' or '.join(private)} with epsilon"
+        expected = f"{', '.join(private)} or a torch module with epsilon, since {model.not_private}"
         invalid.append(InvalidField("model", str(config.model), expected))
     if config.noise_std > 0:
         expected = "0 with epsilon, which determines the noise"
@@ -23,11 +24,11 @@ def invalid_privacy_fields(config: MembershipConfig, info: DatasetInfo) -> list[
     if config.leakage_weight > 0:
         expected = "0 with epsilon, whose noise does not cover this penalty"
         invalid.append(InvalidField("leakage_weight", str(config.leakage_weight), expected))
-    limit = probability_of_use(config.sample_rate, config.target_model.steps(config))
+    limit = probability_of_use(config.sample_rate, model.steps(config))
     if config.private_mechanism == "dp_sgd" and config.delta >= limit:
         expected = f"below {limit:.4g}, the probability of a record to be in any batch"
         invalid.append(InvalidField("delta", str(config.delta), expected))
-    if config.private_mechanism != "output_perturbation":
+    if config.private_mechanism != "output_perturbation" or not model.mechanisms:
         return invalid
     if config.weight_decay == 0:
         expected = "above 0 with output perturbation: one record can change other models freely"

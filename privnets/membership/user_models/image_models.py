@@ -72,5 +72,6 @@ class Resnet(ImageModel):
 
     name = "resnet"
     optimizer = "sgd"
-    mechanisms = ()  # batch normalisation mixes records
+    mechanisms = ()
+    not_private = "batch normalisation of resnet mixes records"
     location = "privnets.networks.image_classifiers:resnet18"

@@ -45,6 +45,11 @@ def test_a_swept_entry_of_a_mapping_gives_points_of_their_own(write, monkeypatch
     assert len({point.point_id for point in plan.points}) == 2
 
 
+def test_a_column_that_may_identify_records_is_noted(write):
+    (note,) = make_plan(load(write(STUDY))).notes
+    assert note.startswith("column age has another value in each of the 40 records")
+
+
 def test_the_identity_of_a_point_follows_the_content_of_the_table(write, tmp_path):
     path = write(STUDY)
     first = make_plan(load(path)).digest
