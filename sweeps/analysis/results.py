@@ -33,6 +33,7 @@ from sweeps.analysis.tables import FRONT_GROUP, FRONT_PROBABILITY, varying_field
 from sweeps.analysis.text import format_setting
 from sweeps.store.asks import AskRecord, read_asks
 from sweeps.store.codec import parse_object
+from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
 from sweeps.store.reader import (
@@ -57,7 +58,6 @@ from tracking.frame import (
 
 PHASE = "phase"
 SEARCHING, CONFIRMING = "searching", "confirming"
-DEFAULT_STORAGE = "./sweep-results"
 _SAMPLE_COLUMNS = ("seed", "test_set", "test_size", "test_overlap")
 _MAX_FAILURE_BYTES = 16 * 2**20
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 import tracking
-from sweeps.analysis.results import DEFAULT_STORAGE, Result, open_result
+from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import Storage, Sweep, TrackingUri
 from sweeps.cli.terminal import say
@@ -19,6 +19,7 @@ from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.publishing.publisher import publish_all
 from sweeps.report.summary import write_summary
+from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
 from tracking.errors import holds_secret, redact, strip_credentials

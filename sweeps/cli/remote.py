@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from cluster.auth import is_loopback
 from cluster.errors import JobError
 from cluster.jobs import JobClient, last_line
 from cluster.submission import COMMAND_SECONDS, JobSpec, run_command
+from sweeps.doctor.report import CLIENT, Check, Report, check_authentication, check_versions
 from sweeps.errors import InputError
-from sweeps.study.shipped_files import PACKAGES
+from sweeps.store.manifest import installed_versions
+from sweeps.study.shipped_files import PACKAGES, shipped_name
+from sweeps.study.spec import Study
 from tracking.errors import holds_secret
 
 T = TypeVar("T")
@@ -27,6 +34,8 @@ TRACKING_ADVICE: Final = (
 )
 
 _ADDRESS_VARIABLE = "RAY_ADDRESS"
+_DOCTOR_SECONDS = 300.0
+_TLS_ADVICE = "use https:// (a proxy with TLS before the head), an SSH tunnel or a private network"
 
 
 def is_job_server(address: str | None) -> bool:
@@ -119,3 +128,42 @@ def parse_reply(kind: type[T], text: str) -> T:
             f"cannot parse the cluster's reply ({error.errors()[0]['msg']}); check that both "
             "sides run the same version"
         ) from error
+
+
+def examine_remotely(
+    client: JobClient,
+    storage: str | None,
+    tracking_uri: str | None,
+    study: Study | None,
+    data: str | None,
+    files: Mapping[str, bytes] = MappingProxyType({}),
+) -> Report:
+    """Runs the checks on a cluster's head, and those that only this machine can make.
+
+    Args:
+        files: Files of the study, by their paths from its folder.
+    """
+    check_remote_path("--storage", storage)
+    check_remote_path("--data", data)
+    check_public("--tracking-uri", tracking_uri, TRACKING_ADVICE)
+    options = {"--storage": storage, "--tracking-uri": tracking_uri}
+    shipped = dict(files)
+    if study is not None:
+        options["--study"] = file = shipped_name(study)
+        shipped[file] = yaml.safe_dump(study.to_dict(), sort_keys=False).encode()
+    words = [word for option, value in options.items() if value for word in (option, value)]
+    words = ["doctor", "--address", "auto", "--json", *words]
+    reply = run_remotely(client, words, data=data, files=shipped, timeout=_DOCTOR_SECONDS)
+    report = parse_reply(Report, reply)
+    own = check_versions(report.versions, installed_versions(), CLIENT)
+    checks = (*_check_job_server(client), *report.checks, own)
+    return report.model_copy(update={"checks": checks})
+
+
+def _check_job_server(client: JobClient) -> list[Check]:
+    loopback = is_loopback(urlsplit(client.address).hostname or "")
+    checks = [check_authentication("accepted", loopback)] if client.is_open() else []
+    if client.address.startswith("http://") and not loopback:
+        found = f"{client.address} has no TLS: the network can read the token"
+        checks.append(Check("authentication", "warning", found, _TLS_ADVICE))
+    return checks

@@ -18,7 +18,7 @@ from sweeps.analysis.comparison import compare_sweeps, comparison_json
 from sweeps.analysis.constrained import Constraint
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.pareto import Objectives, worst_values
-from sweeps.analysis.results import DEFAULT_STORAGE, Result, open_result
+from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import front_table, points_table, varying_fields
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import (
@@ -38,6 +38,7 @@ from sweeps.errors import InputError
 from sweeps.report.comparison_tables import comparison_table, contrast_table
 from sweeps.report.display import load_plots
 from sweeps.report.findings import findings_markdown, findings_text, judge_sweep
+from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import list_sweeps
 from sweeps.store.transfer import ARCHIVE_FILE, unpack_sweep
 

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 import tracking
-from sweeps.analysis.results import DEFAULT_STORAGE
 from sweeps.analysis.tables import front_table
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import (
@@ -43,7 +42,7 @@ from sweeps.planning.continuation import (
 )
 from sweeps.planning.costs import check_confirmed
 from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
-from sweeps.store.filesystem import absolute_storage
+from sweeps.store.filesystem import DEFAULT_STORAGE, absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
 from sweeps.study.loader import change_study, load

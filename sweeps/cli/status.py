@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cluster.errors import JobError
 from cluster.jobs import Job, JobClient, last_line
 from sweeps.analysis.export import json_value, write_file_atomically
-from sweeps.analysis.results import DEFAULT_STORAGE, Result, open_result
+from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import METRIC_BOUNDS, Table, front_table, select_records
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import JobServer, Json, Storage, Sweep
@@ -40,6 +40,7 @@ from sweeps.cli.submission import find_job, job_id
 from sweeps.cli.terminal import SUBMIT_COMMAND, print_table, say
 from sweeps.errors import InputError
 from sweeps.planning.costs import format_duration
+from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.lease import Heartbeat, read_heartbeat
 from sweeps.store.ledger import Ledger, list_sweeps
 from tracking.errors import redact

@@ -11,16 +11,20 @@ import typer
 
 from cluster.errors import JobError, UnreachableError
 from cluster.jobs import Job, JobClient
-from sweeps.analysis.results import DEFAULT_STORAGE
-from sweeps.cli.doctor import examine_remotely
 from sweeps.cli.options import Changes, Data, JobServer, NumPoints, Storage, Study, Sweep, Yes
-from sweeps.cli.remote import address_option, connect_job_server, default_job_server
+from sweeps.cli.remote import (
+    address_option,
+    connect_job_server,
+    default_job_server,
+    examine_remotely,
+)
 from sweeps.cli.submission import STOP_SECONDS, SweepJob, find_job, job_id, prepare_job, submit_job
 from sweeps.cli.terminal import command_line, say
-from sweeps.doctor import Check
+from sweeps.doctor.report import Check
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.planning.costs import check_confirmed
 from sweeps.planning.plan import set_num_points
+from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest

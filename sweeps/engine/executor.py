@@ -20,7 +20,6 @@ import tracking
 from cluster.auth import bypass_proxies_for_loopback
 from cluster.connection import check_address, connect, local_machine
 from cluster.errors import ConnectError
-from sweeps.analysis.results import DEFAULT_STORAGE
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, display_progress, line_display
 from sweeps.engine.node_data import check_data_on_nodes
@@ -39,7 +38,12 @@ from sweeps.publishing.process import PublisherProcess, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.display import DisplayedResult
 from sweeps.report.summary import preload_plotting, write_summary
-from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
+from sweeps.store.filesystem import (
+    DEFAULT_STORAGE,
+    absolute_storage,
+    check_writable,
+    open_directory,
+)
 from sweeps.store.lease import HeartbeatWriter, acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import (

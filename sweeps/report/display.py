@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sweeps.analysis.results import DEFAULT_STORAGE, Result
+from sweeps.analysis.results import Result
 from sweeps.analysis.tables import front_table
 from sweeps.analysis.text import field_label, metric_label
 from sweeps.report.headline import headline
+from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import Ledger
 
 if TYPE_CHECKING:

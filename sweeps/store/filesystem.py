@@ -20,6 +20,8 @@ from sweeps.errors import InputError
 from sweeps.study.yaml_reader import is_encodable
 from tracking.errors import redact
 
+DEFAULT_STORAGE: Final = "./sweep-results"
+"""Directory of sweeps where none is named."""
 MAX_BYTES: Final = 2**30
 """Default limit on the size of a file that is read."""
 _TEMPORARY: Final = re.compile(r"\..+?(\.[0-9a-f]{32})?\.[0-9a-f]{32}")

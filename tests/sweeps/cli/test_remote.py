@@ -6,7 +6,7 @@ import pytest
 
 from sweeps.cli.remote import parse_reply
 from sweeps.cli.status import SweepStatus
-from sweeps.doctor import Check, Report
+from sweeps.doctor.report import Check, Report
 from sweeps.errors import InputError
 
 

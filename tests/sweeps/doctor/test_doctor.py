@@ -12,7 +12,7 @@ import pytest
 from doctor_report import doctor
 from mlflow_server import free_port
 
-from sweeps.doctor import Check, check_clock, check_versions, merge_nodes
+from sweeps.doctor.report import Check, check_clock, check_versions, merge_nodes
 from tracking.server import team_server
 
 

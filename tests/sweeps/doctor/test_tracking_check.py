@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mlflow_server import free_port
 
-from sweeps.doctor import check_tracking
+from sweeps.doctor.examination import check_tracking
 
 
 @pytest.fixture

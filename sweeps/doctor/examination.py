@@ -1,8 +1,4 @@
-"""Doctor: checks of everything that a sweep needs, on this machine or on every node of a cluster.
-
-Each check takes a bounded time. The report of all checks travels as JSON.
-"""
-
+"""Checks of this machine, or of every node of a cluster; each takes a bounded time."""
 from __future__ import annotations
 
 import os
@@ -10,14 +6,13 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import ray
-from pydantic import BaseModel, ConfigDict, Field
 
 import tracking
 from cluster.auth import TOKEN_PATH, read_private
@@ -25,81 +20,54 @@ from cluster.connection import Connection, Machine, alive_nodes, connect, local_
 from cluster.errors import SecretError
 from cluster.exposure import is_open_to_others, open_ports
 from cluster.nodes import NoAnswer, node_names, on_every_node
-from cluster.probe import ProbeResult, probe
+from cluster.probe import probe
 from privnets.data.user_files import portable_folder
-from sweeps.analysis.results import DEFAULT_STORAGE
 from sweeps.analysis.text import format_count
+from sweeps.doctor.report import (
+    Check,
+    Report,
+    State,
+    Versions,
+    check_authentication,
+    check_clock,
+    check_versions,
+    differing,
+    merge_nodes,
+)
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.node_data import data_variables, local_fingerprints
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.devices import usable_gpus
-from sweeps.store.filesystem import Directory, absolute_storage, open_directory
-from sweeps.store.manifest import PROJECT_NAME, installed_versions
+from sweeps.store.filesystem import (
+    DEFAULT_STORAGE,
+    Directory,
+    absolute_storage,
+    open_directory,
+)
+from sweeps.store.manifest import installed_versions
 from sweeps.study.spec import Study
 from sweeps.study.validation import validate_study
 from tracking.errors import CredentialsRejectedError, TrackingError, redact
 
-State = Literal["ok", "warning", "failed"]
-Versions = Mapping[str, str]
-
-CLIENT: Final = "this machine"
-"""Name for the machine that submits to a cluster."""
-
-_Text = Annotated[str, Field(max_length=10_000)]
 _DRIVER = "driver"
 _PART_SECONDS, _PROBE_SECONDS = 40.0, 10.0
 _START_SECONDS = 45.0  # Ray starts a process on a node whose CPUs may all be busy.
-_CLOCK_SECONDS = 3.0
 _MIB = 2**20
 _WORKER_BYTES, _LEAST_SHARED_BYTES, _LEAST_FREE_BYTES = 512 * _MIB, 64 * _MIB, 1024 * _MIB
 _MARK_BYTES = 2**17  # Large enough to show a full disk.
 _GPU_ADVICE = "install a torch for the CUDA of nvidia-smi, or start Ray there with --num-gpus 0"
 _NODE_ADVICE = "read the raylet's log there (/tmp/ray/session_latest/logs), then restart Ray there"
 _SHARE_ADVICE = "mount the same file system on every node, or give a URI (s3://...) as --storage"
-_TOKEN_ADVICE = (
-    "start every node with RAY_AUTH_MODE=token and the same token: `ray get-auth-token --generate` "
-    "makes one; copy it to ~/.ray/auth_token on each node with mode 0600"
-)
 _PORTS_ADVICE = (
     "keep these ports within a private network or a firewall; let the dashboard listen on loopback "
     "(--dashboard-host=127.0.0.1) and use an SSH tunnel; serve MLflow with accounts (sweeps serve)"
 )
 _LOGS_ADVICE = "start Ray there with --temp-dir below a directory of mode 0700"
-_VERSIONS_ADVICE = "install equal versions (constraints.txt, or one image), then restart Ray there"
 _ADVICE: Final = {
     "data": "`sweeps data fetch NAME` fetches it on this machine, with --address ADDRESS on every "
     "node; --from DIR copies it from a directory that all nodes see; --data DIR names a shared one",
     "storage": "let the user that runs Ray there write to it, free space, or change --storage",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Result of one check; `failed` if a sweep would not run, or would not be safe.
-
-    `node` is empty for the cluster, or this machine, as a whole.
-    """
-
-    subject: _Text
-    state: State
-    found: _Text
-    remedy: _Text = ""
-    node: _Text = ""
-
-
-class Report(BaseModel):
-    """Results of all checks, in the order to show them, and the versions of the driver."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    format: Literal[1] = 1
-    checks: tuple[Check, ...]
-    versions: dict[str, str]
-
-    @property
-    def failed(self) -> list[Check]:
-        """Checks that failed."""
-        return [check for check in self.checks if check.state == "failed"]
 
 
 @dataclass(frozen=True)
@@ -229,56 +197,6 @@ def _run_all(parts: Mapping[str, Callable[[], list[Check] | None]]) -> list[Chec
     return checks
 
 
-def merge_nodes(checks: Iterable[Check], nodes: Sequence[str]) -> tuple[Check, ...]:
-    """Merges results that differ in their node alone; a result of all `nodes` says so."""
-    found_on: dict[Check, list[str]] = {}
-    for check in checks:
-        found_on.setdefault(replace(check, node=""), []).append(check.node)
-    merged = []
-    for check, names in found_on.items():
-        is_everywhere = len(nodes) > 1 and set(names) >= set(nodes)
-        node = f"all {len(nodes)} nodes" if is_everywhere else ", ".join(dict.fromkeys(names))
-        merged.append(replace(check, node=node))
-    return tuple(merged)
-
-
-def check_authentication(result: ProbeResult, is_loopback: bool) -> Check:
-    """Judges how a head, on loopback or not, answers a request without a token."""
-    if result == "rejected":
-        return Check("authentication", "ok", "a request without the token is rejected")
-    if result != "accepted":
-        found = "the head neither accepts nor rejects a request without a token"
-        return Check("authentication", "warning", found, "try again; else read the head's log")
-    users = "every user of this machine" if is_loopback else "everyone who reaches the head"
-    found = f"off: {users} can run code on it"
-    return Check("authentication", "warning" if is_loopback else "failed", found, _TOKEN_ADVICE)
-
-
-def check_versions(driver: Versions, own: Versions | None = None, node: str = "") -> Check:
-    """Compares a machine's versions, by default this one's, with those of the driver.
-
-    A client sends only this project's code to the cluster. The same release built for another
-    accelerator computes the same.
-    """
-    own = own or installed_versions()
-    names = _differing(driver, own)
-    if not names:
-        return Check("versions", "ok", ", ".join(f"{n} {v}" for n, v in own.items()), "", node)
-    found = ", ".join(f"{n} {own.get(n, 'absent')}, not {driver.get(n, 'absent')}" for n in names)
-    vital = [PROJECT_NAME] if node == CLIENT else names
-    same = all(_release(driver, name) == _release(own, name) for name in vital)
-    return Check("versions", "warning" if same else "failed", found, _VERSIONS_ADVICE, node)
-
-
-def check_clock(node: str, time: float, before: float, after: float) -> Check:
-    """Judges a node's Unix time that was read between two moments of this machine's clock."""
-    offset = max(before - time, time - after, 0.0)
-    if offset <= _CLOCK_SECONDS:
-        return Check("clock", "ok", f"within {_CLOCK_SECONDS:g} s of the driver's", "", node)
-    remedy = "synchronise it by NTP (chrony, systemd-timesyncd): recorded times would be wrong"
-    return Check("clock", "warning", f"off by {offset:,.0f} s or more", remedy, node)
-
-
 def check_memory(cpus: float) -> list[Check]:
     """Checks this machine's memory for one worker per CPU, and for Ray's object store."""
     checks, needed = [], int(max(cpus, 1) * _WORKER_BYTES)
@@ -359,7 +277,7 @@ def check_capacity(machines: Sequence[Machine], study: Study) -> Check:
 def check_data(driver: Versions | None, study: Mapping[str, Any], folder: str = ".") -> Check:
     """Compares the fingerprint of each data set of a study with the driver's, if it has any."""
     data = local_fingerprints(study, folder)
-    if driver is not None and (others := _differing(driver, data)):
+    if driver is not None and (others := differing(driver, data)):
         found = f"other data than the driver's under the name {', '.join(others)}"
         return Check("data", "failed", found, _ADVICE["data"])
     return Check("data", "ok", ", ".join(f"{n} ({mark[:8]})" for n, mark in data.items()))
@@ -413,11 +331,3 @@ def _marks(task: _Task) -> Directory:
         nearest = next(path for path in (local, *local.parents) if os.path.lexists(path))
         place = open_directory(str(nearest))
     return place / task.marks
-
-
-def _differing(left: Versions, right: Versions) -> list[str]:
-    return [name for name in {**left, **right} if left.get(name) != right.get(name)]
-
-
-def _release(versions: Versions, name: str) -> str:
-    return versions.get(name, "absent").partition("+")[0]

@@ -1,0 +1,1 @@
+"""Doctor: checks of everything that a sweep needs. Its report travels as JSON."""

@@ -1,0 +1,117 @@
+"""Report of the doctor, and the judgements that a client of a cluster makes too.
+
+Importing this module does not load Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cluster.probe import ProbeResult
+from sweeps.store.manifest import PROJECT_NAME, installed_versions
+
+State = Literal["ok", "warning", "failed"]
+Versions = Mapping[str, str]
+
+CLIENT: Final = "this machine"
+"""Name for the machine that submits to a cluster."""
+
+_Text = Annotated[str, Field(max_length=10_000)]
+_CLOCK_SECONDS = 3.0
+_TOKEN_ADVICE = (
+    "start every node with RAY_AUTH_MODE=token and the same token: `ray get-auth-token --generate` "
+    "makes one; copy it to ~/.ray/auth_token on each node with mode 0600"
+)
+_VERSIONS_ADVICE = "install equal versions (constraints.txt, or one image), then restart Ray there"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Result of one check; `failed` if a sweep would not run, or would not be safe.
+
+    `node` is empty for the cluster, or this machine, as a whole.
+    """
+
+    subject: _Text
+    state: State
+    found: _Text
+    remedy: _Text = ""
+    node: _Text = ""
+
+
+class Report(BaseModel):
+    """Results of all checks, in the order to show them, and the versions of the driver."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    checks: tuple[Check, ...]
+    versions: dict[str, str]
+
+    @property
+    def failed(self) -> list[Check]:
+        """Checks that failed."""
+        return [check for check in self.checks if check.state == "failed"]
+
+
+def merge_nodes(checks: Iterable[Check], nodes: Sequence[str]) -> tuple[Check, ...]:
+    """Merges results that differ in their node alone; a result of all `nodes` says so."""
+    found_on: dict[Check, list[str]] = {}
+    for check in checks:
+        found_on.setdefault(replace(check, node=""), []).append(check.node)
+    merged = []
+    for check, names in found_on.items():
+        is_everywhere = len(nodes) > 1 and set(names) >= set(nodes)
+        node = f"all {len(nodes)} nodes" if is_everywhere else ", ".join(dict.fromkeys(names))
+        merged.append(replace(check, node=node))
+    return tuple(merged)
+
+
+def check_authentication(result: ProbeResult, is_loopback: bool) -> Check:
+    """Judges how a head, on loopback or not, answers a request without a token."""
+    if result == "rejected":
+        return Check("authentication", "ok", "a request without the token is rejected")
+    if result != "accepted":
+        found = "the head neither accepts nor rejects a request without a token"
+        return Check("authentication", "warning", found, "try again; else read the head's log")
+    users = "every user of this machine" if is_loopback else "everyone who reaches the head"
+    found = f"off: {users} can run code on it"
+    return Check("authentication", "warning" if is_loopback else "failed", found, _TOKEN_ADVICE)
+
+
+def check_versions(driver: Versions, own: Versions | None = None, node: str = "") -> Check:
+    """Compares a machine's versions, by default this one's, with those of the driver.
+
+    A client sends only this project's code to the cluster. The same release built for another
+    accelerator computes the same.
+    """
+    own = own or installed_versions()
+    names = differing(driver, own)
+    if not names:
+        return Check("versions", "ok", ", ".join(f"{n} {v}" for n, v in own.items()), "", node)
+    found = ", ".join(f"{n} {own.get(n, 'absent')}, not {driver.get(n, 'absent')}" for n in names)
+    vital = [PROJECT_NAME] if node == CLIENT else names
+    same = all(_release(driver, name) == _release(own, name) for name in vital)
+    return Check("versions", "warning" if same else "failed", found, _VERSIONS_ADVICE, node)
+
+
+def check_clock(node: str, time: float, before: float, after: float) -> Check:
+    """Judges a node's Unix time that was read between two moments of this machine's clock."""
+    offset = max(before - time, time - after, 0.0)
+    if offset <= _CLOCK_SECONDS:
+        return Check("clock", "ok", f"within {_CLOCK_SECONDS:g} s of the driver's", "", node)
+    remedy = "synchronise it by NTP (chrony, systemd-timesyncd): recorded times would be wrong"
+    return Check("clock", "warning", f"off by {offset:,.0f} s or more", remedy, node)
+
+
+def differing(left: Versions, right: Versions) -> list[str]:
+    """Returns the names that have other values in one of two mappings."""
+    return [name for name in {**left, **right} if left.get(name) != right.get(name)]
+
+
+def _release(versions: Versions, name: str) -> str:
+    return versions.get(name, "absent").partition("+")[0]
