@@ -1,4 +1,5 @@
 """Checks of this machine, or of every node of a cluster; each takes a bounded time."""
+
 from __future__ import annotations
 
 import os

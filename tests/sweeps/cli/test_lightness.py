@@ -110,6 +110,11 @@ def test_planning_and_showing_load_no_torch(code: str) -> None:
     assert not TRAIN & set(modules)
 
 
+def test_submitting_loads_neither_ray_nor_pandas() -> None:
+    *_, modules = run_and_list_modules("import sweeps.cli.submit")
+    assert not {"ray", "pandas", "torch"} & set(modules)
+
+
 @pytest.mark.parametrize("command", ["points", "pareto", "compare"])
 def test_tables_in_the_terminal_load_no_figures(command: str) -> None:
     *_, modules = run_and_list_modules(_READS, command)
