@@ -14,12 +14,19 @@ _BATCH: Final = 64
 
 
 class ImageModel(ModuleModel):
-    """Classifier of images: batches of 64, and a learning rate that falls to 0."""
+    """Classifier of images: batches of 64, and a learning rate that falls to 0.
+
+    Attributes:
+        optimizer: Kind of descent.
+        location: Factory of the network.
+        seconds_per_number: Core-seconds of a step for each number of an image.
+    """
 
     tasks = frozenset({"binary", "multiclass"})
     fields = ModuleModel.fields | {"steps", "learning_rate"}
     optimizer: ClassVar[str]
     location: ClassVar[str]
+    seconds_per_number: ClassVar[float]
 
     def __init__(self) -> None:
         """Describes the model."""
@@ -44,6 +51,13 @@ class ImageModel(ModuleModel):
         )
         return self.reference.model_copy(update={"training": training})
 
+    def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
+        """Estimates the steps of training."""
+        batch = float(min(_BATCH, config.train_size))
+        if config.epsilon is not None:
+            batch = config.sample_rate * config.train_size
+        return config.steps * batch * features * self.seconds_per_number
+
     def invalid_parameters(self) -> list[InvalidField]:
         """Always none: a packaged factory has no parameters, and would load torch."""
         return []
@@ -65,6 +79,7 @@ class Cnn(ImageModel):
     name = "cnn"
     optimizer = "adam"
     location = "privnets.networks.image_classifiers:cnn"
+    seconds_per_number = 4e-7
 
 
 class Resnet(ImageModel):
@@ -75,3 +90,4 @@ class Resnet(ImageModel):
     mechanisms = ()
     not_private = "batch normalisation of resnet mixes records"
     location = "privnets.networks.image_classifiers:resnet18"
+    seconds_per_number = 1.5e-5
