@@ -80,6 +80,8 @@ def train_privately(
     clip, decay = schedule.clip.to(x), 2 * schedule.weight_decay.to(x)
     has_decay = bool(decay.any())
     sources = [torch.Generator().manual_seed(int(r.integers(2**63))) for r in randoms]
+    counts = [p[0].numel() for p in optimiser.parameters]
+    noise = torch.empty(len(randoms), sum(counts))
     for step in range(schedule.steps):
         index, counted = poisson_batches(randoms, size, schedule.sample_rate)
         index, counted = index.to(x.device), counted.to(x)
@@ -89,8 +91,8 @@ def train_privately(
             records = members.gather(1, index)
             batch = _take(x, records), _take(y, records)
         sums = gradients(optimiser.parameters, *batch, clip, counted * mean)
-        noise = _noise(sources, scales, sum(p[0].numel() for p in sums)).to(x)
-        parts = torch.split(noise, [p[0].numel() for p in sums], dim=1)
+        _draw_noise(noise, sources, scales)
+        parts = torch.split(noise.to(x), counts, dim=1)
         torch._foreach_add_(sums, [part.view_as(s) for part, s in zip(parts, sums, strict=True)])
         if has_decay:
             for total, parameter in zip(sums, optimiser.parameters, strict=True):
@@ -133,9 +135,7 @@ def _take(values: Tensor, records: Tensor) -> Tensor:
     return values.index_select(0, records.flatten()).view(*records.shape, *values.shape[1:])
 
 
-def _noise(sources: Sequence[torch.Generator], scales: Sequence[float], count: int) -> Tensor:
-    """Draws normal numbers with a standard deviation for each model, shape [S, count], float32."""
-    noise = torch.empty(len(sources), count)
+def _draw_noise(noise: Tensor, sources: Sequence[torch.Generator], scales: Sequence[float]) -> None:
+    """Fills noise [S, d] with normal numbers of each model's standard deviation."""
     for source, scale, row in zip(sources, scales, noise, strict=True):
         row.normal_(0, scale, generator=source)
-    return noise
