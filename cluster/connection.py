@@ -28,10 +28,7 @@ _PRELOADED_MODULES = "RAY_preload_python_modules"
 _WORKER_NICENESS = {"RAY_worker_niceness": "5"}
 # Ray gives its processes 30 seconds to start, which are too few at times on a busy machine.
 _START_ATTEMPTS = 3
-_START_FAILURE = (
-    f"Ray did not start here in {_START_ATTEMPTS} attempts; free CPUs or memory, and try again. "
-    "Ray reports"
-)
+_SLOW_START = "timed out during startup"
 # Seconds between a driver's attempts to reach a head, each of 40 s; Ray's default is 20 attempts.
 _ATTEMPTS = "RAY_gcs_server_port_wait_time_s"
 
@@ -178,7 +175,7 @@ def connect(
         undo.close()
         if isinstance(error, ClusterError) or not isinstance(error, Exception):
             raise
-        failure = _START_FAILURE if head is None else f"cannot join the Ray at {head}"
+        failure = "a local Ray did not start" if head is None else f"cannot join the Ray at {head}"
         raise ConnectError(f"{failure}: {error}") from error  # Ray raises errors of many types
 
 
@@ -218,8 +215,10 @@ def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str], dashboard:
     for _ in range(_START_ATTEMPTS - 1):
         try:
             return _start_once(undo, cpus, modules, dashboard)
-        except Exception as error:  # Ray raises errors of many types
-            _warn(f"Ray did not start, and is started again: {error}")
+        except Exception as error:  # Ray raises no type of its own here
+            if _SLOW_START not in str(error):
+                raise
+            _warn("Ray did not start within 30 seconds; is this machine busy? Starting it again.")
     return _start_once(undo, cpus, modules, dashboard)
 
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema, to_jsonable_python
 
 from privnets.points import Scalar
 
@@ -25,14 +25,6 @@ class UserForm(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     stackable: ClassVar[frozenset[str]] = frozenset()
-
-    def dump(self) -> dict[str, Any]:
-        """Returns the entries as JSON values."""
-        return self.model_dump(mode="json")
-
-    def dump_structure(self) -> dict[str, Any]:
-        """Returns the structural entries as JSON values."""
-        return self.model_dump(mode="json", exclude={*self.stackable})
 
 
 class ExperimentConfig(BaseModel):
@@ -75,18 +67,17 @@ class ExperimentConfig(BaseModel):
 
     def structure(self) -> str:
         """Returns the structural fields as canonical JSON; equal strings may share a stack."""
-        fields = self.canonical().__dict__
-        structural = {name: fields[name] for name in fields if name not in self.stackable}
-        return _STRUCTURE_ENCODER.encode(structural)
+        config = self.canonical()
+        names = [name for name in type(self).model_fields if name not in self.stackable]
+        return _STRUCTURE_ENCODER.encode({name: getattr(config, name) for name in names})
 
     def resolved(self) -> dict[str, Scalar]:
         """Returns all fields but the seed, which distinguishes the replicates of a point.
 
         The entries of a mapping have dots in their names, as `model.params.max_depth`.
         """
-        values = {n: v.dump() if isinstance(v, UserForm) else v for n, v in self.__dict__.items()}
-        del values["seed"]
-        return flatten(values)
+        names = [name for name in type(self).model_fields if name != "seed"]
+        return flatten({name: _json_value(getattr(self, name)) for name in names})
 
 
 @dataclass(frozen=True)
@@ -221,8 +212,19 @@ def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprin
     return hashlib.sha256(_ENCODER.encode(identity).encode()).hexdigest()[:20]
 
 
+def _json_value(value: Any) -> Any:
+    # Most values are scalars, which pydantic's conversion would slow down.
+    return value if isinstance(value, str | int | float | None) else to_jsonable_python(value)
+
+
+def _structural_value(value: Any) -> Any:
+    if isinstance(value, UserForm):
+        return value.model_dump(mode="json", exclude={*value.stackable})
+    return to_jsonable_python(value)
+
+
 # Some fields, such as an order of leakage, may be infinite: JSON then has `Infinity`.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _STRUCTURE_ENCODER = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), default=UserForm.dump_structure
+    sort_keys=True, separators=(",", ":"), default=_structural_value
 )
