@@ -99,7 +99,8 @@ class Worker(tune.Trainable):
             progress = train_for(_REPORT_SECONDS, self._trainer)
             live = {name: float(value) for name, value in progress.live().items()}
         except DataError as error:  # another node may have the data
-            raise DataError(f"node {gethostname()} ({self._node[:8]}): {error}") from error
+            host = f"{gethostname()} ({ray.util.get_node_ip_address()})"
+            raise DataError(f"node {host}: {error}") from error
         except Exception as error:
             if may_succeed_elsewhere(error):
                 raise
