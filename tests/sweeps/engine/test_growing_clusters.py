@@ -239,7 +239,7 @@ def test_a_sweep_reports_that_it_waits_for_resources_of_another(tmp_path: Path) 
     second.mkdir()
     with (
         ray_head(1, PYTHONPATH=str(_EXPERIMENT)) as head,
-        running(head, first, points=800, seconds=0.5) as holder,
+        running(head, first, points=80, seconds=5.0) as holder,  # 40 s until a slot is free
     ):
         holder.wait_for(lambda: holder.busy_nodes() == 1)
         with running(head, second, points=8, seconds=0.1) as other:
