@@ -12,13 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# Parts of command lines, and names for people. Workers of Ray are left out: they are many, and
-# listen where the raylet does.
+# Patterns of command lines, whose words end with \0, and names for people. Workers of Ray are left
+# out: they are many, and listen where the raylet does.
 _SERVERS: Final = {
-    "gcs_server": "Ray's head",
-    "raylet/raylet": "Ray's raylet",
-    "ray/dashboard/dashboard.py": "Ray's dashboard",
-    "mlflow": "MLflow",
+    r"gcs_server": "Ray's head",
+    r"raylet/raylet": "Ray's raylet",
+    r"ray/dashboard/dashboard\.py": "Ray's dashboard",
+    r"\Aray::DashboardAgent": "Ray's dashboard agent",
+    r"\0-m\0ray\.util\.client\.server\0": "Ray's client server",
+    r"\0-m\0mlflow\0|\A([^\0]*\0)?[^\0]*/mlflow\0|\0mlflow\.server[.:]": "MLflow",
 }
 _LISTENING: Final = "0A"
 _LOOPBACK: Final = re.compile(r"[0-9A-F]{6}7F|0{24}01000000|0{16}FFFF0000[0-9A-F]{6}7F")
@@ -31,12 +33,11 @@ def open_ports() -> dict[str, list[int]]:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or belongs to another user
             command = (process / "cmdline").read_bytes().decode(errors="replace")
-            name = next((name for part, name in _SERVERS.items() if part in command), None)
-            links = [os.readlink(link) for link in (process / "fd").iterdir()] if name else []
-            found = {sockets[link] for link in links if link in sockets}
-            if name and found:
-                ports.setdefault(name, set()).update(found)
-    return {name: sorted(found) for name, found in sorted(ports.items())}
+            name = next((n for pattern, n in _SERVERS.items() if re.search(pattern, command)), None)
+            for link in (process / "fd").iterdir() if name else ():
+                with suppress(OSError, KeyError):  # it was closed meanwhile, or does not listen
+                    ports.setdefault(name, set()).add(sockets[os.readlink(link)])
+    return {name: sorted(found) for name, found in sorted(ports.items()) if found}
 
 
 def is_open_to_others(folder: Path) -> bool:
