@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _UPDATE_SECONDS: Final = 0.5
 _MACHINES_SECONDS: Final = 5.0
 _JOIN_SECONDS: Final = 5.0
+# Time in which Ray reports the loss of a node after that of its workers. A node that ends later
+# was idle, and was removed by the autoscaler.
+_SUSPECT_SECONDS: Final = 60.0
 # Share of the time that reading the ledger may take, so that it does not slow down the sweep.
 _COUNTING_SHARE: Final = 0.05
 # Actors need a while to get free resources.
@@ -143,7 +146,7 @@ class ProgressTracker:
         self._next_count = self._next_machines = 0.0
         self._alive: Sequence[Machine] = ()
         self._hosts: dict[str, str] = {}
-        self._suspects: set[str] = set()  # nodes on which workers were lost
+        self._suspects: dict[str, float] = {}  # nodes on which workers were lost, and when
         self._lock = threading.RLock()
         self._showing, self._asking = threading.Lock(), threading.Lock()
         self._is_stopping = False
@@ -214,7 +217,7 @@ class ProgressTracker:
                 lost = "a worker"
             else:
                 lost = f"a worker on {host}"
-                self._suspects.add(node)
+                self._suspects[node] = time.monotonic()
             why = describe_loss(reason)
             setback = f"{lost} was lost{why}: {effect}"
             self._setbacks.append(setback)
@@ -357,9 +360,9 @@ class ProgressTracker:
         training = now - self._started_at - self._waited
         ends = [training * (1 - share) / share]
         budget = self.plan.study.search.budget
-        if isinstance(budget, int):
+        if isinstance(budget, int) and trained:
             ends.append(training * (budget - trained) / trained)
-        elif budget is not None:
+        elif isinstance(budget, str):
             ends.append((budget_seconds(budget) or 0.0) - (now - self._started_at))
         return max(0.0, min(ends))
 
@@ -386,8 +389,10 @@ class ProgressTracker:
                 self._alive = alive
                 self._hosts.update({machine.node: machine.name for machine in alive})
                 # Ray reports the loss of a node later than that of its workers.
+                since = now - _SUSPECT_SECONDS
+                self._suspects = {n: at for n, at in self._suspects.items() if at >= since}
                 for node in [node for node in self._suspects if not self._is_alive(node)]:
-                    self._suspects.remove(node)
+                    del self._suspects[node]
                     self._setbacks.append(f"node {self._hosts[node]} was lost, with its workers")
 
     def _resource_use(self) -> ResourceUse | None:

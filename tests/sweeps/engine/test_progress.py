@@ -242,6 +242,24 @@ def test_a_node_that_ends_after_its_workers_is_named(
     assert last == "Warning: node there was lost, with its workers"
 
 
+def test_an_idle_node_that_leaves_long_after_a_worker_was_lost_on_it_is_no_loss(
+    tracker: ProgressTracker, clock: Clock
+) -> None:
+    train_on(tracker, ["a", "b"])
+    tracker.lose_pack("a", "any")
+    losses = tracker.snapshot().setbacks
+    clock.now += 14_400.0  # then the autoscaler removes the node
+    list_machines(tracker, ["b"])
+    assert tracker.snapshot().setbacks == losses == 1
+
+
+def test_packs_without_a_cost_end_at_once_also_with_a_budget(plan: Plan, tmp_path: Path) -> None:
+    limited = replace(plan, study=set_budget(plan.study, 3))
+    tracker = ProgressTracker(limited, Ledger(str(tmp_path), "sweep"))
+    expect(tracker, {"a": 0.0})
+    assert tracker.snapshot().eta == 0.0
+
+
 def test_a_sweep_that_waits_for_resources_says_so_and_estimates_no_time(
     tracker: ProgressTracker, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -427,7 +445,7 @@ def test_an_outage_of_mlflow_and_its_end_are_printed_once(
             show(state_with(outage=Outage(1e9, "no answer", waiting)))
         show(state_with())
     warning, end = capsys.readouterr().err.splitlines()
-    assert warning.startswith("Warning: MLflow has taken no points since 2001-09-0")
+    assert warning.startswith("Warning: no points have reached MLflow since 2001-09-0")
     assert warning.endswith(" (0 wait, training continues): no answer")
     assert end == "MLflow takes points again"
 
