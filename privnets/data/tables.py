@@ -279,7 +279,7 @@ def identifier_remarks(attributes: pd.DataFrame) -> tuple[str, ...]:
         f"column {name} has another value in each of the {len(column):,} records; if it identifies "
         "records, list it under ignore."
         for name, column in attributes.items()
-        if column.is_unique and not (is_number(column) and (column % 1 != 0).any())
+        if column.is_unique and not (is_number(column) and (column.dropna() % 1 != 0).any())
     )
 
 

@@ -142,3 +142,5 @@ def test_only_texts_and_whole_numbers_that_all_differ_may_identify_records():
     columns = {"id": range(4), "weight": [0.5, 1.5, 2.0, 3.0], "age": [30, 30, 31, 32]}
     frame = pd.DataFrame({**columns, "name": list("abcd"), "sex": list("mfmf")})
     assert [remark.split()[1] for remark in identifier_remarks(frame)] == ["id", "name"]
+    gap = pd.DataFrame({"id": [0, 1, None, 3], "weight": [0.5, 1.5, None, 3.0]})
+    assert [remark.split()[1] for remark in identifier_remarks(gap)] == ["id"]
