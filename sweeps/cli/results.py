@@ -57,6 +57,7 @@ def points(
     -o saves the whole table as .parquet or .csv.
     """
     check_output_path(output, (".parquet", ".csv"))
+    _check_single_place(sweep, storage, tracking_uri, address)
     result = _open(sweep, storage, address=address) if tracking_uri is None else None
     if result is not None:
         frame, metrics, fields = result.points, list(result.objectives), result.swept_fields
@@ -132,10 +133,7 @@ def _open(
 
     A copy in MLflow may be older than the sweep, so its time is printed.
     """
-    given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
-    named = [option for option, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise InputError(f"give one place to read {sweep} from; got {' and '.join(named)}")
+    _check_single_place(sweep, storage, tracking_uri, address)
     if tracking_uri is not None:
         archive = tracking.read_sweep_file(sweep, ARCHIVE_FILE, tracking_uri)
     elif address is not None:
@@ -151,6 +149,15 @@ def _open(
         last = f"{times.max():%Y-%m-%d %H:%M:%S} UTC"
         say(f"Copy of {sweep} in MLflow; its last training finished {last}.", err=True)
     return result
+
+
+def _check_single_place(
+    sweep: str, storage: str | None, tracking_uri: str | None, address: str | None
+) -> None:
+    given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(f"give one place to read {sweep} from; got {' and '.join(named)}")
 
 
 def _answer(

@@ -66,8 +66,9 @@ def run(storage: Path, tmp_path: Path, monkeypatch, capsys):
     """Run a command line in an empty directory: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
 
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["sweeps", *arguments, "--storage", str(storage)])
+    def command(*arguments: str, where: tuple[str, str] | None = None) -> tuple[int, str, str]:
+        where = where or ("--storage", str(storage))
+        monkeypatch.setattr("sys.argv", ["sweeps", *arguments, *where])
         with pytest.raises(SystemExit) as stopped:
             main()
         return (stopped.value.code or 0, *capsys.readouterr())
@@ -101,10 +102,18 @@ def test_points_come_from_mlflow_when_asked(run, storage, tmp_path):
 
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     tracking.record(open_result(SWEEP, str(storage)).tradeoff_points, sweep=SWEEP, tracking_uri=uri)
-    code, shown, _ = run("points", SWEEP, "--tracking-uri", uri)
+    code, shown, _ = run("points", SWEEP, where=("--tracking-uri", uri))
     assert code == 0
     assert ADVANTAGE in shown
     assert shown.count("finished") == 3
+
+
+@pytest.mark.parametrize("command", ["points", "pareto", "compare", "report"])
+def test_two_places_to_read_from_are_refused(run, command):
+    code, _, problem = run(command, SWEEP, "--tracking-uri", "sqlite:///mlflow.db")
+    assert code == 2
+    assert "give one place to read" in problem
+    assert "got --storage and --tracking-uri" in problem
 
 
 def test_front_on_the_studys_objectives(run, tmp_path):
