@@ -45,8 +45,9 @@ def sync(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = None
     manifest = read_manifest(ledger)
     uri = tracking.resolve_uri(choose_tracking_uri(manifest, tracking_uri))
     tracking.check(uri)
-    write_summary(ledger, Result.read(ledger))
-    published = publish_all(ledger, manifest, uri)
+    published = publish_all(
+        ledger, manifest, uri, lambda: write_summary(ledger, Result.read(ledger))
+    )
     typer.echo(f"{format_count(published.points, 'point')} of {sweep} are in {redact(uri)}")
     if not published.whole:
         say(f"Error: {published.error}", err=True)

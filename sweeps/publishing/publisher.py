@@ -30,7 +30,7 @@ from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
 from sweeps.store.reader import PointReader
 from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
-from tracking.errors import RejectedRecordError, TrackingError, strip_credentials
+from tracking.errors import RejectedRecordError, TrackingError, redact, strip_credentials
 from tracking.frame import SUFFIXES
 from tracking.uris import is_server
 
@@ -130,6 +130,8 @@ class Publisher:
         """Records in MLflow, once, that the sweep runs (again); returns whether it succeeded."""
         if not self._is_announced:
             self._is_announced = self._record_sweep(status="RUNNING")
+        if self._is_announced:
+            self._write_page()
         return self._is_announced
 
     def close(self) -> None:
@@ -182,6 +184,7 @@ class Publisher:
                 self.error = str(error)
                 return False
             if not missing:
+                self._write_page()
                 return True
             self._restart()
         self.error = "points disappear from MLflow while they are published"
@@ -234,7 +237,8 @@ class Publisher:
         try:
             self._waiting += self._reader.read_new(min_points)
         except OSError as error:
-            self.error = self.error or f"the ledger cannot be read: {error}"
+            storage = redact(self._ledger.storage)
+            self.error = self.error or f"storage {storage} cannot be read: {error}"
 
     def _record(self, batch: list[TradeoffPoint], should_stop: Callable[[], bool]) -> bool:
         """Records points except those that cannot be recorded; returns whether all were tried."""
@@ -270,19 +274,24 @@ class Publisher:
                 metrics=headline_metrics(self._manifest),
                 **fields,
             )
-            if not self._has_page:
-                self._write_page()
         except (TrackingError, OSError, ValueError) as error:
             self.error = str(error)
             return False
         return True
 
     def _write_page(self) -> None:
-        """Keeps the address of the sweep's runs in its folder, for the links of its report."""
-        page = tracking.study_page(self._uri, self._manifest.study.name)
-        server = strip_credentials(self._uri) if is_server(self._uri) else _UI_ADDRESS
-        self._ledger.directory.write(PAGE_FILE, f"{server}/{page}\n".encode())
-        self._has_page = True
+        """Keeps the address of the sweep's runs in its folder, for the links of its report.
+
+        Points reach MLflow without it, so a failure is ignored, and the next call tries again.
+        """
+        if self._has_page:
+            return
+        server = strip_credentials(self._uri).rstrip("/") if is_server(self._uri) else _UI_ADDRESS
+        with suppress(TrackingError, OSError):
+            page = tracking.study_page(self._uri, self._manifest.study.name)
+            if page is not None:
+                self._ledger.directory.write(PAGE_FILE, f"{server}/{page}\n".encode())
+                self._has_page = True
 
     def _page(self) -> str | None:
         if not is_server(self._uri):
@@ -293,10 +302,20 @@ class Publisher:
             return None
 
 
-def publish_all(ledger: Ledger, manifest: Manifest, tracking_uri: str) -> PublishOutcome:
-    """Publishes everything that MLflow lacks, in one attempt."""
+def publish_all(
+    ledger: Ledger,
+    manifest: Manifest,
+    tracking_uri: str,
+    write_summary: Callable[[], object] = lambda: None,
+) -> PublishOutcome:
+    """Publishes everything that MLflow lacks, in one attempt.
+
+    Args:
+        write_summary: Called before the summary's files are published; it can link to the runs.
+    """
     publisher = Publisher(ledger, manifest, tracking_uri)
     if publisher.publish_and_confirm():
+        write_summary()
         publisher.publish_summary()
     return publisher.outcome()
 

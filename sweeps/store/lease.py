@@ -94,7 +94,7 @@ Phase = Literal["starting", "training", "publishing", "ended", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Time in which MLflow takes no points; training continues.
+    """Time in which no points reach MLflow; training continues.
 
     Attributes:
         since: Unix time of the first attempt that failed.
@@ -110,8 +110,8 @@ class Outage:
         """One line for people, with the time of this machine."""
         start = datetime.fromtimestamp(self.since).astimezone()
         return (
-            f"MLflow has taken no points since {start:%Y-%m-%d %H:%M:%S %Z} ({self.waiting} wait, "
-            f"training continues): {self.reason}"
+            f"no points have reached MLflow since {start:%Y-%m-%d %H:%M:%S %Z} "
+            f"({self.waiting} wait, training continues): {self.reason}"
         )
 
 

@@ -40,7 +40,7 @@ from sweeps.publishing.publisher import (
     publish_until_ordered,
 )
 from sweeps.report.headline import headline
-from sweeps.report.summary import read_runs_page
+from sweeps.report.summary import PAGE_FILE, read_runs_page
 from sweeps.store.lease import Heartbeat, Outage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
@@ -277,6 +277,41 @@ def test_a_run_has_at_most_forty_metrics_and_none_that_no_point_defines(
     assert len(metrics) <= 40
     assert not {key for key in metrics if key.startswith("privacy/epsilon")}
     assert tracking.compare(ledger.read_points(), "sweep", uri) == []
+
+
+def test_points_are_published_where_the_address_of_their_page_cannot_be_stored_until_it_can(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    """A directory in the place of the file stands for a full disk."""
+    in_the_way = Path(ledger.directory.path, PAGE_FILE)
+    in_the_way.mkdir()
+    write(ledger, plan, (0, 0), (0, 1))
+    publisher = Publisher(ledger, manifest, uri)
+    assert publisher.announce()
+    assert publisher.publish()
+    assert recorded_ids(uri) == ids(plan, 0)
+    in_the_way.rmdir()
+    assert publisher.announce()
+    assert read_runs_page(ledger).startswith("http://127.0.0.1:5000/#/experiments/")
+
+
+def test_the_address_of_the_page_is_known_when_sync_writes_the_report(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    pages: list[str] = []
+    outcome = publish_all(ledger, manifest, uri, lambda: pages.append(read_runs_page(ledger)))
+    assert outcome.whole
+    assert pages == [read_runs_page(ledger)] != [""]
+
+
+def test_a_storage_that_cannot_be_read_is_named(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    Path(ledger.directory.path, "ledger").write_bytes(b"")  # where packs are listed
+    publisher = Publisher(ledger, manifest, uri)
+    assert not publisher.publish()
+    assert f"storage {ledger.storage} cannot be read: " in str(publisher.error)
 
 
 def test_while_the_server_is_away_points_wait(
