@@ -80,13 +80,13 @@ class Adversarial(Experiment):
         return unused.union(*_unused_by_choice(_own(config)).values())
 
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Fingerprint of the records, and of attackers that packages add to the panel."""
+        """Fingerprint of records, attackers of other packages, and the user's networks."""
         own = _own(config)
         fields = {"releaser": own.releaser, "inference_network": own.inference_network}
         networks = {name: n for name, n in fields.items() if isinstance(n, NetworkReference)}
         sources = [source_digest(n.torch, f"{name}.torch") for name, n in networks.items()]
         if networks:  # fails early
-            _stages().build_networks(_problem(config), own)
+            sources += _stages().build_networks(_problem(config), own)
         return "; ".join([_problem(config).fingerprint(own), *added_names(), *sources])
 
     def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:

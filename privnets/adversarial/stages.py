@@ -18,6 +18,7 @@ from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import build_game_networks
 from privnets.adversarial.training.releasers import build_releaser
+from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.contract import Experiment, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
 from privnets.runtime import extrapolate_seconds
@@ -45,10 +46,16 @@ def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float
     return game + len(configs) * cost_model.evaluation_seconds(problem, first, device)
 
 
-def build_networks(problem: Problem, config: AdversarialConfig) -> None:
-    """Builds the networks of a game once, so that mistakes in the user's code are found early."""
+def build_networks(problem: Problem, config: AdversarialConfig) -> list[str]:
+    """Builds the networks of a game once, so that mistakes in the user's code are found early.
+
+    Returns:
+        Digests of the weights of frozen networks.
+    """
     build_releaser(problem, config)
-    build_game_networks(problem, config)
+    networks = build_game_networks(problem, config).items()
+    own = [(role, n.frozen_digest()) for role, n in networks if isinstance(n, ModuleClassifier)]
+    return [f"{role} {digest}" for role, digest in own if digest is not None]
 
 
 class StackRun:

@@ -34,7 +34,9 @@ from privnets.adversarial.problems.own_series import SeriesEncoding
 from privnets.adversarial.records import MISSING, Minibatch
 from privnets.adversarial.training.releasers import (
     RELEASERS,
+    EncoderDecoder,
     Releaser,
+    UNetReleaser,
     build_releaser,
     module_releaser,
 )
@@ -48,7 +50,6 @@ RELEASER_FILE: Final = "releaser.safetensors"
 _KEY: Final = "releaser"  # of the description in the file's metadata
 _MAX_BYTES: Final = 2**30
 _MAX_NUMBERS: Final = 2**24  # of one record, and of the noise for one release
-_RELEASED_AT_ONCE: Final = 1024
 _MAX_REASON: Final = 500  # characters
 
 Encoding = Annotated[
@@ -170,11 +171,10 @@ class TrainedReleaser:
             source.manual_seed(seed)
         shape = self.network.noise_shape(x.shape[1:])
         classes = np.full(x.shape[:2], MISSING) if secret is None else secret
-        released = []
-        for first in range(0, len(x), _RELEASED_AT_ONCE):
+        released, together = [], self.network.released_together(x.shape[1:])
+        for first in range(0, len(x), together):
             part, own = (
-                torch.tensor(array[None, first : first + _RELEASED_AT_ONCE])
-                for array in (x, classes)
+                torch.tensor(array[None, first : first + together]) for array in (x, classes)
             )
             noise = self.network.draw_noise(source, (*part.shape[:2], *shape))
             batch = Minibatch(part, own, noise=self.description.noise_std * noise)
@@ -280,8 +280,24 @@ def _require_consistent(releaser: TrainedReleaser) -> None:
         raise ValueError(f"records of shape {list(shape)} are too large.")
     if not all(bool(p.isfinite().all()) for p in releaser.parameters):
         raise ValueError("parameters must be finite.")
+    if isinstance(releaser.network, (EncoderDecoder, UNetReleaser)):
+        network = releaser.network
+        if shape != (network.channels, network.side, network.side):
+            raise ValueError(f"the network and records of shape {list(shape)} differ in size.")
+    if releaser.description.network != "torch":
+        _require_shapes(releaser)
     if releaser.release(np.zeros((2, *shape), dtype=np.float32)).shape != (2, *shape):
         raise ValueError("parameters and encoding differ in shape.")
+
+
+def _require_shapes(releaser: TrainedReleaser) -> None:
+    """Raises an exception if the shapes of a release do not fit; allocates no memory."""
+    shape = releaser.description.encoding.shape
+    noise_shape = releaser.network.noise_shape(shape)
+    with torch.device("meta"):
+        secret = torch.zeros(1, 2, *shape[:1], dtype=torch.int64)
+        batch = Minibatch(torch.zeros(1, 2, *shape), secret, noise=torch.zeros(1, 2, *noise_shape))
+        releaser.network.release([p.to("meta") for p in releaser.parameters], batch)
 
 
 def _require_target(source: Path, target: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:

@@ -24,7 +24,6 @@ _MAX_BLOCK_NUMBERS = 2**21
 _MAX_BLOCK_STEPS = 64
 # Record values, over all members, that are read together; it changes no batch.
 _MAX_READ_NUMBERS = 2**22
-_RELEASED_AT_ONCE = 1024
 
 
 class BatchSource:
@@ -153,9 +152,11 @@ class RecordReleaser:
         """
         device, parts = self.pool.x.device, []
         source = _torch_generator(self.config.seed, stream, noise_device)
-        noise_shape = self.network.noise_shape(self.pool.x.shape[1:])
-        for first in range(0, len(records), _RELEASED_AT_ONCE):
-            part = torch.from_numpy(records[first : first + _RELEASED_AT_ONCE])
+        record_shape = self.pool.x.shape[1:]
+        noise_shape = self.network.noise_shape(record_shape)
+        together = self.network.released_together(record_shape)
+        for first in range(0, len(records), together):
+            part = torch.from_numpy(records[first : first + together])
             noise = self.network.draw_noise(source, (1, len(part), *noise_shape))
             noise = self.config.noise_std * noise.to(device)
             batch = _select_batch(self.pool, part[None].to(device), noise)

@@ -225,7 +225,7 @@ class Game:
             network_gradients = [_network_gradients(group, step) for group in groups]
             gradients = torch.autograd.grad(loss.sum(), parameters, materialize_grads=True)
         for group, own in zip(groups, network_gradients, strict=True):
-            group.stack.step(own, scale)
+            group.step(own, scale)
         self._releaser.step(gradients, scale)
         self._curves.add_step(step, loss)
 

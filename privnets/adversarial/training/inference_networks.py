@@ -206,15 +206,20 @@ class NetworkGroup:
     def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: float) -> None:
         """Takes one step of cross-entropy on records [S, n, ...] and labels [S, n, ...] by role.
 
-        Learning rates are multiplied by `scale`. A provider's frozen network stays as it is.
+        Learning rates are multiplied by `scale`. See `step` for frozen networks.
         """
-        if isinstance(self.architecture, ModuleClassifier) and self.architecture.is_frozen:
+        if self._is_frozen:
             return
         records, labels = (_join([part[role] for role in self.roles]) for part in (x, label))
         with differentiable(self.stack.parameters):
             loss = cross_entropy(self.architecture.forward(self.stack.parameters, records), labels)
             gradients = torch.autograd.grad(loss.sum(), self.stack.parameters)
-        self.stack.step(gradients, scale)
+        self.step(gradients, scale)
+
+    def step(self, gradients: Sequence[Tensor], scale: float) -> None:
+        """Takes one step along gradients. A provider's frozen networks stay as they are."""
+        if not self._is_frozen:
+            self.stack.step(gradients, scale)
 
     def keep(self, index: Tensor) -> None:
         """Continues with some members; int64, shape [kept]."""
@@ -224,6 +229,10 @@ class NetworkGroup:
     def is_finite(self) -> Tensor:
         """Whether all parameters of each member are finite, bool, shape [S]."""
         return self.stack.is_finite().view(len(self.roles), -1).all(0)
+
+    @property
+    def _is_frozen(self) -> bool:
+        return isinstance(self.architecture, ModuleClassifier) and self.architecture.is_frozen
 
 
 def build_groups(

@@ -33,6 +33,8 @@ from privnets.networks.recurrent import initial_lstm, lstm
 from privnets.networks.unet import UNet, UNetClassifier, noise_shape
 
 _MODULE_NOISE = 16  # noise inputs of a user's module
+# Most records that are released together, and most of their numbers, for memory.
+_RELEASED_RECORDS, _RELEASED_NUMBERS = 1024, 2**21
 _DARK_LOGIT = -2.0
 """Initial logit of a pixel: most pixels of a drawn digit are black."""
 
@@ -53,6 +55,11 @@ class Releaser(ABC):
     def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of the noise for the release of one record: by default that of the record."""
         return tuple(record_shape)
+
+    def released_together(self, record_shape: Sequence[int]) -> int:
+        """Number of records that are released at once after training."""
+        numbers = max(math.prod(record_shape), math.prod(self.noise_shape(record_shape)), 1)
+        return min(_RELEASED_RECORDS, max(1, _RELEASED_NUMBERS // numbers))
 
     @abstractmethod
     def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
@@ -239,11 +246,13 @@ class UNetReleaser(Releaser):
 
     @cached_property
     def _stack(self) -> ConvolutionStack:
-        return ConvolutionStack(UNet(*self._sizes))
+        with torch.device("meta"):  # its own parameters are not used
+            return ConvolutionStack(UNet(*self._sizes))
 
     @cached_property
     def _classifiers(self) -> ConvolutionStack:
-        return ConvolutionStack(UNetClassifier(*self._sizes))
+        with torch.device("meta"):
+            return ConvolutionStack(UNetClassifier(*self._sizes))
 
     @property
     def _sizes(self) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
 from privnets.adversarial.config import NetworkReference
@@ -60,6 +62,13 @@ class UserModules:
         """Whether no parameter requires a gradient."""
         return _is_frozen(self._stack.module)
 
+    def frozen_digest(self) -> str | None:
+        """Sha256 of the tensors of a frozen module; None if it is trained."""
+        if not self.is_frozen:
+            return None
+        tensors = {name: t.contiguous() for name, t in self._stack.module.state_dict().items()}
+        return hashlib.sha256(save(tensors)).hexdigest()
+
     def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
         """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...]."""
         self._stack.module.to(inputs[0].device)  # for its buffers
@@ -96,6 +105,10 @@ class ModuleClassifier:
     def is_frozen(self) -> bool:
         """Whether it is used as it is, since its parameters require no gradient."""
         return self._modules.is_frozen
+
+    def frozen_digest(self) -> str | None:
+        """Sha256 of its parameters and buffers if it is frozen; None if it is trained."""
+        return self._modules.frozen_digest()
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Parameters of one module; see `Architecture.initial`."""

@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
-from privnets.adversarial.training.releasers import build_releaser
+from privnets.adversarial.training.releasers import RELEASERS, build_releaser
 from privnets.data import DataError, UserFormError
 from privnets.data.user_files import set_folder
 from privnets.randomness import generator
@@ -148,6 +148,33 @@ def _redescribe(content: bytes, **changes) -> bytes:
 def test_a_malformed_file_is_refused(table, damage) -> None:
     with pytest.raises(DataError):
         load_releaser(damage(table))
+
+
+def _images(network: str, **settings) -> bytes:
+    """A small releaser of images of 8 pixels with other settings than its parameters have."""
+    own = {"side": 8, "width": 2, "channels": 3}
+    parameters = RELEASERS[network](**own).initial(generator(0, "releaser"))
+    description = {
+        "network": network,
+        "settings": own | settings,
+        "noise_std": 0.1,
+        "encoding": {"kind": "images", "size": 8},
+        "problem": {"images": "faces", "attributes": "faces.csv", "secret": "smile"},
+    }
+    tensors = {str(i): p for i, p in enumerate(parameters)}
+    return save(tensors, {"releaser": json.dumps(description)})
+
+
+def test_the_settings_of_a_small_file_allocate_no_memory() -> None:
+    for network in ("unet", "convolutional"):
+        shape = load_releaser(_images(network)).description.encoding.shape
+        x = np.zeros((2, *shape), dtype=np.float32)
+        assert load_releaser(_images(network)).release(x)[0].shape == shape
+        with pytest.raises(DataError, match="is not a valid releaser"):
+            load_releaser(_images(network, width=2**18))
+        with pytest.raises(DataError, match="differ in size"):
+            load_releaser(_images(network, side=16))
+    load_releaser(_images("unet", classes=2**40))  # a release does not use them
 
 
 def test_parameters_that_are_not_finite_are_refused(table) -> None:

@@ -20,6 +20,7 @@ from privnets.data.user_files import set_folder
 SOURCE = """\
 import torch
 
+SHIFT = 1  # in place of a file of weights
 
 class Copier(torch.nn.Module):
     def __init__(self, shape, noise, scale=1.0):
@@ -49,7 +50,7 @@ def normalised(shape, noise):
 def service(inputs, classes, label):
     torch.manual_seed(len(label))  # in place of trained weights
     module = torch.nn.Sequential(torch.nn.BatchNorm1d(inputs), torch.nn.Linear(inputs, classes))
-    module[0].running_mean += 1
+    module[0].running_mean += SHIFT
     return module.requires_grad_(False)
 
 
@@ -160,10 +161,11 @@ def test_widths_have_no_effect_and_sequences_no_such_network() -> None:
     assert fields == {"releaser", "inference_network"}
 
 
-@pytest.mark.parametrize("scenario", ["joint", "fixed-both"])
-def test_a_frozen_network_of_a_provider_is_used_as_it_is(scenario) -> None:
+@pytest.mark.parametrize("objective", ["alpha", "squared-kl"])
+@pytest.mark.parametrize("scenario", ["joint", "fixed-utility", "fixed-both"])
+def test_a_frozen_network_of_a_provider_is_used_as_it_is(scenario, objective) -> None:
     """It may have buffers, and is told its label."""
-    fields = {"objective": "squared-kl", "scenario": scenario, "pretrain_steps": 2}
+    fields = {"objective": objective, "scenario": scenario, "pretrain_steps": 2}
     config = config_of(inference_network={"torch": "own_networks:service"}, **fields)
     problem = problem_of(config)
     pool, (splits,) = load_pool(problem, [config], "cpu")
@@ -172,3 +174,12 @@ def test_a_frozen_network_of_a_provider_is_used_as_it_is(scenario) -> None:
     for role, label in (("adversary", "secret"), ("utility", "utility")):
         module = sys.modules["own_networks"].service(2, 2, label).eval()
         torch.testing.assert_close(game.infer(role, 0, test), module(test.z).log_softmax(-1))
+
+
+def test_other_weights_of_a_frozen_network_are_another_point() -> None:
+    experiment = privnets.experiment("adversarial")
+    config = config_of(inference_network={"torch": "own_networks:service"})
+    before = experiment.fingerprint(config)
+    assert experiment.fingerprint(config) == before
+    sys.modules["own_networks"].SHIFT = 2
+    assert experiment.fingerprint(config) != before
