@@ -34,7 +34,9 @@ def open_ports() -> dict[str, list[int]]:
         with suppress(OSError):  # it has ended, or belongs to another user
             command = (process / "cmdline").read_bytes().decode(errors="replace")
             name = next((n for pattern, n in _SERVERS.items() if re.search(pattern, command)), None)
-            for link in (process / "fd").iterdir() if name else ():
+            if name is None:
+                continue
+            for link in (process / "fd").iterdir():
                 with suppress(OSError, KeyError):  # it was closed meanwhile, or does not listen
                     ports.setdefault(name, set()).add(sockets[os.readlink(link)])
     return {name: sorted(found) for name, found in sorted(ports.items()) if found}
