@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load
 
 import privnets
-from privnets import TradeoffPoint
+from privnets import TradeoffPoint, cache
 from privnets.adversarial import stages as stages_module
 from privnets.adversarial.problems import PROBLEMS as ALL_PROBLEMS
 from privnets.contract import Stage
@@ -150,11 +150,19 @@ def test_a_diverging_configuration_fails_alone():
     assert [p.status for p in points] == ["finished", "failed", "finished"]
     assert "diverged" in str(points[1].failure)
     assert set(points[1].replicates[0].metrics) == set(ADVERSARIAL.metric_keys(configs[1]))
+    _close(ADVERSARIAL.run(calm[:1])[0], points[0], 1e-4)
 
 
 def test_a_baseline_is_computed_once_for_points_that_share_it(digits):
+    def baselines() -> dict[str, int]:
+        paths = cache.directory().glob("baseline-*")
+        return {path.name: path.stat().st_mtime_ns for path in paths}
+
     one, other, _ = digits
+    known = baselines()
     (again,) = ADVERSARIAL.run([_config("digits", seed=1, privacy_weight=2.0, alpha=4.0)])
+    assert known
+    assert baselines() == known
     key = "baseline/attacker_balanced_accuracy"
     assert one.metrics[key] == other.metrics[key] == again.metrics[key]
     assert 0.5 < one.metrics[key] <= 1

@@ -261,6 +261,9 @@ def test_a_sweep_with_stopped_points_is_a_success(
 
     first = run("run", str(study_file(tmp_path, STUDY)), "--name", "early")
     result = open_result("early", str(tmp_path / "storage"))
+    study = make_early_plan(tmp_path)
+    alone = train_all(study, tmp_path / "alone", StoppingRule.from_plan(study))
+    assert reasons(Ledger(result.storage, "early")) == reasons(alone)
     stopped = {p.point_id for p in result.tradeoff_points if p.status == "stopped"}
     assert stopped
     assert f"{8 - len(stopped)} of 8 points finished, {len(stopped)} stopped early" in first
@@ -270,7 +273,7 @@ def test_a_sweep_with_stopped_points_is_a_success(
     report = Path(result.storage, "early", "report.html").read_text()
     assert f"{len(stopped)} stopped early" in report
     assert "dominated at " in report
-    assert pending_replicates(make_early_plan(tmp_path), Ledger(result.storage, "early")) == {}
+    assert pending_replicates(study, Ledger(result.storage, "early")) == {}
     recorded = tracking.load_points("early", tracking_uri).set_index("point_id")["status"]
     assert set(recorded.index[recorded == "stopped"]) == stopped
     run("verify", "early")

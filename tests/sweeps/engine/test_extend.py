@@ -65,9 +65,12 @@ def test_a_run_ends_with_its_budget_and_an_extended_sweep_trains_only_what_is_mi
     output = invoke("run", study, "--name", "s", *changes, "--budget", "1", *where)
     assert "The budget of this run is spent" in output
     ledger = Ledger(str(tmp_path), "s")
-    before, points, runs = contents(tmp_path / "s" / "ledger"), rows(ledger), run_ids(uri, "s")
-    assert len(points) == 1
+    assert len(rows(ledger)) == 1
     assert sweep_status(uri, "s") == ("KILLED", "2", "1")
+    assert "budget" not in invoke("resume", "s", *where)
+    before, points, runs = contents(tmp_path / "s" / "ledger"), rows(ledger), run_ids(uri, "s")
+    assert len(points) == 2
+    assert sweep_status(uri, "s") == ("FINISHED", "2", "1")
     extended = invoke("extend", "s", "--num-points", "3", "--replicates", "2", *where)
     assert "budget" not in extended
     after = contents(tmp_path / "s" / "ledger")
@@ -89,7 +92,7 @@ def test_a_run_ends_with_its_budget_and_an_extended_sweep_trains_only_what_is_mi
     assert "nothing to train" in invoke("resume", "s", *where)
 
 
-def test_a_wider_grid_lacks_its_new_point_and_a_narrower_one_is_refused(
+def test_a_wider_grid_trains_its_new_point_alone_and_a_narrower_one_is_refused(
     uninterrupted: RunOutcome, tmp_path: Path
 ) -> None:
     import sweeps
@@ -97,12 +100,18 @@ def test_a_wider_grid_lacks_its_new_point_and_a_narrower_one_is_refused(
 
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
     ledger = Ledger(str(tmp_path), "reference")
+    before, trained = contents(tmp_path / "reference" / "ledger"), rows(ledger)
     wide = ["space.weight_decay.grid=[0.001, 0.01, 0.1, 1.0, 10.0]"]
     plan = plan_extension(read_manifest(ledger), overrides=wide)
     lacking = pending_replicates(plan, ledger).values()
     assert [replicate.config.weight_decay for replicate in lacking] == [10.0, 10.0]
-    narrow = "space.weight_decay.grid=[0.001, 0.01, 0.1]"
     where = {"storage": str(tmp_path), "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db"}
+    assert sweeps.extend("reference", overrides=wide, **where).pending == 0
+    new = [(plan.points[-1].point_id, seed) for seed in plan.seeds]
+    assert sorted(rows(ledger)) == sorted([*trained, *new])
+    after = contents(tmp_path / "reference" / "ledger")
+    assert {name: after[name] for name in before} == before
+    narrow = "space.weight_decay.grid=[0.001, 0.01, 0.1, 1.0]"
     with pytest.raises(InputError, match="1 of its points would not be in it"):
         sweeps.extend("reference", overrides=[narrow], **where)
 

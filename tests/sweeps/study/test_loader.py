@@ -244,11 +244,15 @@ def test_scalars_follow_yaml_1_2(write):
     assert study.space["weight_decay"].values() == ("no", 10, 1e3, "1:30", "2020-01-01", None)
 
 
-def test_an_unknown_study_is_an_error_that_lists_the_studies():
+def test_an_unknown_study_is_an_error_that_lists_the_most_similar_studies():
     (line,) = load_errors("quikstart")
-    assert line.startswith('study: got "FILE"; expected a path to a YAML file, or one of')
-    assert all(name in line for name in study_names())
-    assert line.endswith("(did you mean quickstart?)")
+    head, listed = line.split("expected a path to a YAML file, or one of ")
+    assert head == 'study: got "FILE"; '
+    names, rest = listed.split(" and ")
+    assert names.startswith("quickstart, ")
+    assert {*names.split(", ")} < {*study_names()}
+    others = len(study_names()) - len(names.split(", "))
+    assert rest == f"{others} others (did you mean quickstart?)"
 
 
 def test_an_absent_file_and_a_directory_are_errors(tmp_path):

@@ -14,6 +14,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from sweeps.planning.frontier import gaussian_process
+from sweeps.planning.frontier.front_model import FrontModel
 from sweeps.planning.frontier.gaussian_process import fit_gaussian_process
 from sweeps.planning.frontier.unit_cube import UnitCube
 from sweeps.planning.frontier.volume import (
@@ -100,6 +101,16 @@ def test_volumes_over_rays_equal_those_of_moocore(objectives):
     factor = moocore.hypervolume(np.zeros((1, objectives)), ref=box.reference)
     factor /= average_reach(np.zeros((1, objectives)))
     assert factor * average_reach(values) == pytest.approx(exact, rel=0.02)
+
+
+def test_the_front_of_a_model_keeps_equal_points_and_no_dominated_one():
+    """A model cannot tell an absent number from the middle of its range."""
+    cube = UnitCube({"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)})
+    x = np.linspace(0, 1, 7).repeat(2)
+    trials = [{"x": float(v), "y": 0.5} if i % 2 else {"x": float(v)} for i, v in enumerate(x)]
+    objectives = np.column_stack([x**2, (x - 0.5) ** 2])
+    model = FrontModel(cube, trials, objectives, np.empty((14, 0)), seed=0)
+    assert model._front.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_selected_points_have_nearly_the_largest_volume():
