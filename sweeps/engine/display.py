@@ -225,7 +225,7 @@ def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Di
         nonlocal printed, outage_since
         since = None if progress.outage is None else progress.outage.since
         if since != outage_since:
-            end = "MLflow takes points again"
+            end = "points reach MLflow again"
             print_warning(make_printable(f"Warning: {progress.outage}" if since else end))
         outage_since = since
         if progress.setbacks > printed and progress.setback is not None:
