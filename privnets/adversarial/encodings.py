@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
 from privnets.data import UserFormError
+from privnets.data.faces.collection import centre_square
 from privnets.data.tables import MissingValues, is_number, read_frame, require_columns
 
 if TYPE_CHECKING:
@@ -314,7 +315,7 @@ class ImageEncoding(RecordEncoding):
         x = np.empty((len(records), *self.shape), dtype=np.float32)
         for place, (name, record) in enumerate(records.items()):
             with open_image(name, record) as image:
-                square = _centre(image).resize((self.size, self.size))
+                square = _centre(image, self.size)
                 x[place] = np.asarray(square, dtype=np.float32).transpose(2, 0, 1) / 255
         return x
 
@@ -380,17 +381,14 @@ def open_image(name: str, record: Path | Image.Image) -> Image.Image:
         raise UserFormError("images", given, "a JPEG or PNG file") from error
 
 
-def _centre(image: Image.Image) -> Image.Image:
-    """The largest square in the middle of an image, in RGB."""
+def _centre(image: Image.Image, size: int) -> Image.Image:
+    """The largest square in the middle of an image, resized, in RGB."""
     try:
-        upright = ImageOps.exif_transpose(image).convert("RGB")
+        return centre_square(image, size)
     except (OSError, ValueError, SyntaxError) as error:  # a damaged file
         name = getattr(image, "filename", "an image")
         given = f"{name}, which cannot be read ({error})"
         raise UserFormError("images", given, "a JPEG or PNG file") from error
-    (width, height), side = upright.size, min(upright.size)
-    left, top = (width - side) // 2, (height - side) // 2
-    return upright.crop((left, top, left + side, top + side))
 
 
 def category_texts(column: pd.Series[Any]) -> pd.Series[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from privnets.adversarial.config import AdversarialConfig
+    from privnets.adversarial.evaluation.estimates import Estimate
     from privnets.adversarial.records import Release
 
 NetworkKind = Literal["perceptron", "convolutional", "separable", "recurrent"]
@@ -117,11 +118,19 @@ class ReleaseDetails:
         metrics: By key; with `Problem.reference_metrics` all of `ProblemSpec.extra_metrics`.
         notes: Metric key to the reason why it is undefined.
         artifacts: File name to content.
+        errors: Standard errors of some metrics, by key.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     artifacts: Mapping[str, bytes] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+    def with_estimates(self, found: Mapping[str, Estimate]) -> ReleaseDetails:
+        """Adds measures with their standard errors."""
+        metrics = {key: estimate.value for key, estimate in found.items()}
+        errors = {key: estimate.error for key, estimate in found.items()}
+        return replace(self, metrics={**self.metrics, **metrics}, errors={**self.errors, **errors})
 
 
 class Problem(ABC):

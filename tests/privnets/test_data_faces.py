@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from privnets import data
+from privnets.adversarial.encodings import ImageEncoding
 from privnets.data.catalog import DATASETS
 from privnets.data.faces.collection import UNKNOWN
 from privnets.data.faces.lfw import read_table
@@ -94,8 +95,28 @@ def test_a_face_of_facescrub_is_cropped_to_its_box(collections):
     image = face((0, 0, 0))
     image.paste((255, 255, 255), (10, 20, 40, 60))
     image.save(collections / "facescrub/Zed/Zed_7.jpeg", quality=95)
-    assert DATASETS.get("facescrub").image(0).size == (30, 40)
+    assert DATASETS.get("facescrub").reader()(0).size == (30, 40)
     assert DATASETS.get("facescrub").pixels(np.array([0]), 16).min() > 230
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_folder_is_searched_once_for_many_images(name, collections, monkeypatch):
+    source, calls = DATASETS.get(name), []
+    fingerprint = type(source).fingerprint
+    monkeypatch.setattr(type(source), "fingerprint", lambda s: (calls.append(s), fingerprint(s))[1])
+    source.pixels(np.zeros(20, dtype=int), 16)
+    assert len(calls) == 1
+
+
+def test_the_square_in_the_middle_is_read(collections):
+    image = face((0, 0, 0))
+    image.paste((255, 255, 255), (0, 10, 60, 70))
+    path = collections / "celeba/img_align_celeba/000001.jpg"
+    image.save(path, quality=95)
+    levels = DATASETS.get("celeba").pixels(np.array([0]), 16)
+    assert levels.min() > 230
+    released = ImageEncoding(size=16).encode({path.name: path})
+    np.testing.assert_array_equal(np.float32(levels / np.float32(255)), released)
 
 
 def test_another_list_or_another_downloaded_image_changes_the_fingerprint(collections):

@@ -187,6 +187,7 @@ def _finish(draft: _Draft, informations: Sequence[str] = ()) -> Replicate:
     """Adds the problem's own measures, then the bound on the sum of two informations, by key."""
     release, details = draft.release, draft.problem.release_details(draft.release)
     draft.metrics.update(details.metrics)
+    draft.errors.update(details.errors)
     draft.notes.update(details.notes)
     if informations:
         _add_bound(draft, informations)

@@ -1,16 +1,17 @@
 """Photographs of faces: one attribute is useful, another is secret (ICLR 2019 submission).
 
-Splits share no person, and standard errors are clustered by person.
+Standard errors are clustered by person. Splits of `gender-emotion` share no person.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from pydantic import Field
 from safetensors.numpy import save
 
 from privnets.adversarial.encodings import ImageEncoding
+from privnets.adversarial.evaluation import estimates
+from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.problem import (
     Problem,
     ProblemReference,
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.records import Release
 
+Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Numerator and denominator of a share, as `estimates.ratio` takes them, shape [n] each."""
+
 CollectionName = Literal["lfw", "celeba", "facescrub", "vggface2"]
 _SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 _USED_SHARE: Final = 0.97  # people are not divided, so that some images fit into no split
@@ -59,13 +65,17 @@ _DEFAULTS: Final[Mapping[str, Scalar]] = {
     "pretrain_steps": 2_000,
     "batch_size": 64,
 }
+_ATTACKER_WIDTH: Final = 64
+"""Of the full panel; the quick one has half of it, as much as the adversary by default."""
 _KINDS: Final = ("baseline", "utility")  # of the raw records, and of the release
 _MIN_IMAGES: Final = 20  # of a person whose identity is a label
 _MAX_PEOPLE: Final = 100
 _TOP: Final = 5
 _MAN_PROBABILITIES: Final = tuple(
-    f"diagnostic/man_probability_{of}" for of in ("prior", "men", "women")
+    f"diagnostic/man_probability_{of}"
+    for of in ("prior", "men", "women", "gap_of_men", "gap_of_women")
 )
+_MAX_NUMBERS: Final = 2**30  # pixels of all images, times channels; 4 GiB
 _EXAMPLES: Final = 24
 
 
@@ -90,7 +100,7 @@ def _spec(name: str, utility_classes: int, measures: Sequence[str]) -> ProblemSp
         utility_classes=utility_classes,
         network="separable",
         pixels=True,
-        attacker_width=16,
+        attacker_width=_ATTACKER_WIDTH,
         releasers=("mlp", "convolutional", "unet"),
         unused_fields=UNUSED_BY_IMAGES,
         defaults=_DEFAULTS,
@@ -129,7 +139,7 @@ class FaceProblem(Problem):
 
     @staticmethod
     @abstractmethod
-    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, float]:
+    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
         """Accuracies of a utility network by its log probabilities [n, C], by name."""
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
@@ -143,8 +153,18 @@ class FaceProblem(Problem):
         return {"train_size": self._whole_sizes[0]}
 
     def fingerprint(self, config: AdversarialConfig) -> str:
-        """Fingerprint of the published files, and of the way images are read."""
-        form = f"{self.name} {self._collection} {self._size}"
+        """Fingerprint of the published files, and of the way images are read.
+
+        Raises:
+            DataError: If the data set is absent or altered.
+            UserFormError: If images of this size need too much memory.
+        """
+        count = sum(self._whole_sizes)
+        if count * 3 * self._size**2 > _MAX_NUMBERS:
+            given = f"{self._size} for {count:,} images"
+            largest = math.isqrt(_MAX_NUMBERS // (3 * count))
+            raise UserFormError("problem.size", given, f"at most {largest}, to fit into 4 GiB")
+        form = f"{self.name} {self._collection} {self._size} centre"
         return combined_fingerprint(form, (self._source.fingerprint(),))
 
     def load_records(
@@ -152,8 +172,7 @@ class FaceProblem(Problem):
     ) -> tuple[RecordArrays, list[Splits]]:
         """All images of the problem, and a split for each configuration."""
         records = self._records
-        group = None if self.divides_people else records.person
-        arrays = RecordArrays(self._x, records.secret, records.utility, group=group)
+        arrays = RecordArrays(self._x, records.secret, records.utility, group=records.person)
         return arrays, [Splits(*self._split(config)) for config in configs]
 
     def dependence_bound(
@@ -174,11 +193,12 @@ class FaceProblem(Problem):
 
     def release_details(self, release: Release) -> ReleaseDetails:
         """Accuracy of the network of raw images on raw and on released ones; examples if asked."""
-        metrics: dict[str, float] = {}
+        found: dict[str, Estimate] = {}
         notes: dict[str, str] = {}
         test = release.original.test
         assert test.utility is not None
-        label = test.utility.cpu().numpy()
+        assert test.group is not None
+        label, person = test.utility.cpu().numpy(), test.group.cpu().numpy()
         if release.raw_utility is None:
             reason = "objective alpha trains no utility network on raw images in scenario joint"
             keys = [key for key in self.spec.extra_metrics if "raw_network" in key]
@@ -186,9 +206,10 @@ class FaceProblem(Problem):
         else:
             for kind, log_p in zip(_KINDS, release.raw_utility, strict=True):
                 measures = self.measure(log_p.double().cpu().numpy(), label)
-                metrics |= {f"{kind}/raw_network_{name}": m for name, m in measures.items()}
+                for name, scores in measures.items():
+                    found[f"{kind}/raw_network_{name}"] = estimates.ratio(*scores, person)
         artifacts = self._example_images(release) if self._stores_examples else {}
-        return ReleaseDetails(metrics, notes, artifacts)
+        return ReleaseDetails(notes=notes, artifacts=artifacts).with_estimates(found)
 
     @property
     def _source(self) -> FaceSource:
@@ -270,13 +291,14 @@ class GenderEmotionProblem(FaceProblem):
         )
 
     @staticmethod
-    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, float]:
+    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
         """Accuracy, and that for men and for women."""
-        right = log_p.argmax(1) == label
-        of_class = {name: float(right[label == c].mean()) for c, name in ((1, "men"), (0, "women"))}
+        right = (log_p.argmax(1) == label).astype(float)
+        men, women = (label == 1).astype(float), (label == 0).astype(float)
         return {
-            "accuracy": float(right.mean()),
-            **{f"accuracy_{name}": share for name, share in of_class.items()},
+            "accuracy": (right, np.ones(len(label))),
+            "accuracy_men": (right * men, men),
+            "accuracy_women": (right * women, women),
         }
 
 
@@ -317,17 +339,26 @@ class SubjectGenderProblem(FaceProblem):
         details = super().release_details(release)
         secret = release.released.test.secret.cpu().numpy()
         man = release.adversary[:, 1].exp().double().cpu().numpy()
-        values = (secret.mean(), man[secret == 1].mean(), man[secret == 0].mean())
-        beliefs = dict(zip(_MAN_PROBABILITIES, map(float, values), strict=True))
-        return replace(details, metrics={**details.metrics, **beliefs})
+        assert release.released.test.group is not None
+        person = release.released.test.group.cpu().numpy()
+        prior = estimates.mean(secret.astype(float), person)
+        beliefs = [
+            estimates.ratio(man * is_gender, is_gender.astype(float), person)
+            for is_gender in (secret == 1, secret == 0)
+        ]
+        gaps = [replace(gap, value=abs(gap.value)) for gap in (each - prior for each in beliefs)]
+        found = dict(zip(_MAN_PROBABILITIES, (prior, *beliefs, *gaps), strict=True))
+        return details.with_estimates(found)
 
     @staticmethod
-    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, float]:
-        """Accuracy of the first, and of the first five guesses."""
-        above = (log_p > log_p[np.arange(len(label)), label][:, None]).sum(1)
+    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
+        """Accuracy of the first, and of the first five guesses; ties and NaN are wrong."""
+        own = log_p[np.arange(len(label)), label][:, None]
+        others = (~(log_p < own)).sum(1) - 1
+        each = np.ones(len(label))
         return {
-            "accuracy": float((above < 1).mean()),
-            "top5_accuracy": float((above < _TOP).mean()),
+            "accuracy": ((others < 1).astype(float), each),
+            "top5_accuracy": ((others < _TOP).astype(float), each),
         }
 
 

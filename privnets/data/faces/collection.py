@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from privnets.data.catalog import DataSource, combined_fingerprint
 from privnets.data.files import DataError, FileState, digest
@@ -59,15 +59,18 @@ class FaceSource(DataSource):
         """
 
     @abstractmethod
-    def image(self, row: int) -> Image.Image:
-        """The face of one image, cropped as the authors publish it or say."""
+    def reader(self) -> Callable[[int], Image.Image]:
+        """Function that reads an image by row, cropped as the authors publish it or say.
+
+        The state of the files is checked once, before the first image.
+        """
 
     def pixels(self, rows: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-        """Levels of images by row, resized to squares, shape [n, 3, size, size]."""
-        levels = np.empty((len(rows), 3, size, size), dtype=np.uint8)
+        """Levels of the centres of images by row, shape [n, 3, size, size]."""
+        levels, image = np.empty((len(rows), 3, size, size), dtype=np.uint8), self.reader()
 
         def read(place: int) -> None:
-            square = self.image(int(rows[place])).convert("RGB").resize((size, size))
+            square = centre_square(image(int(rows[place])), size)
             levels[place] = np.asarray(square).transpose(2, 0, 1)
 
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -116,11 +119,15 @@ class FaceFolderSource(FaceSource):
         """Labels of all images; see `FaceSource.labels`."""
         return self._folder.labels
 
-    def image(self, row: int) -> Image.Image:
-        """One image, cropped to its box; see `FaceSource.image`."""
-        name, boxes = self._folder.paths[row], self._folder.boxes
-        image = open_face(name, self.info.folder / name)
-        return image if boxes is None else image.crop(boxes[row].tolist())
+    def reader(self) -> Callable[[int], Image.Image]:
+        """Reads images, cropped to their boxes; see `FaceSource.reader`."""
+        folder, found = self.info.folder, self._folder
+
+        def read(row: int) -> Image.Image:
+            image = open_face(found.paths[row], folder / found.paths[row])
+            return image if found.boxes is None else image.crop(found.boxes[row].tolist())
+
+        return read
 
     @property
     def _folder(self) -> FaceFolder:
@@ -144,6 +151,14 @@ def _read_folder(source: FaceFolderSource, folder: Path, _fingerprint: str) -> F
 def person_numbers(names: NDArray[Any]) -> NDArray[np.int64]:
     """Numbers people by their names or numbers, from 0 in sorted order, shape [n]."""
     return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def centre_square(image: Image.Image, size: int) -> Image.Image:
+    """The largest square in the middle of an upright image, resized, in RGB."""
+    upright = ImageOps.exif_transpose(image).convert("RGB")
+    (width, height), side = upright.size, min(upright.size)
+    left, top = (width - side) // 2, (height - side) // 2
+    return upright.crop((left, top, left + side, top + side)).resize((size, size))
 
 
 def open_face(name: str, content: bytes | Path) -> Image.Image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -51,9 +52,10 @@ class LfwSource(FaceSource):
         """Labels of all images; see `FaceSource.labels`."""
         return self._table.labels
 
-    def image(self, row: int) -> Image.Image:
-        """One image; see `FaceSource.image`."""
-        return open_face(f"image {row} of LFW", self._table.files[row])
+    def reader(self) -> Callable[[int], Image.Image]:
+        """Reads images; see `FaceSource.reader`."""
+        files = self._table.files
+        return lambda row: open_face(f"image {row} of LFW", files[row])
 
     @property
     def _table(self) -> FaceFile:

@@ -10,9 +10,12 @@ from PIL import Image
 from safetensors.numpy import load
 
 import privnets
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
 from privnets.adversarial.problem import ReleaseDetails
+from privnets.adversarial.problems import faces
 from privnets.adversarial.problems.faces import SubjectGenderProblem, split_by_person
 from privnets.adversarial.records import Release, load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
@@ -114,6 +117,10 @@ def test_a_network_of_raw_images_is_scored_on_raw_and_on_released_ones():
     fixed = utility_accuracy(release.utility, release.released.test).value
     assert metrics["utility/raw_network_accuracy"] == pytest.approx(fixed)
     assert not details.artifacts
+    person = release.original.test.group.numpy()
+    right = (release.raw_utility[0].argmax(1) == release.original.test.utility).double().numpy()
+    error = estimates.mean(right, person).error
+    assert details.errors["baseline/raw_network_accuracy"] == pytest.approx(error)
 
 
 @pytest.mark.usefixtures("celeba")
@@ -155,7 +162,33 @@ def test_people_with_many_images_and_a_known_gender_are_the_classes_of_identity(
 def test_the_first_five_guesses_count_for_the_accuracy_of_five():
     log_p = np.log(np.array([[8, 7, 6, 5, 4, 3], [3, 4, 5, 6, 7, 8], [1, 2, 3, 9, 5, 6]]) / 33)
     found = SubjectGenderProblem.measure(log_p, np.array([0, 0, 5]))
-    assert found == {"accuracy": 1 / 3, "top5_accuracy": 2 / 3}
+    shares = {name: right.sum() / count.sum() for name, (right, count) in found.items()}
+    assert shares == {"accuracy": 1 / 3, "top5_accuracy": 2 / 3}
+
+
+@pytest.mark.parametrize("number", [-np.log(6), np.nan])
+def test_ties_and_undefined_numbers_are_no_right_guesses(number):
+    found = SubjectGenderProblem.measure(np.full((4, 6), number), np.arange(4))
+    assert {name: right.sum() for name, (right, _) in found.items()} == {
+        "accuracy": 0,
+        "top5_accuracy": 0,
+    }
+
+
+@pytest.mark.usefixtures("celeba")
+def test_images_that_need_too_much_memory_are_refused(monkeypatch):
+    monkeypatch.setattr(faces, "_MAX_NUMBERS", 270_000)
+    problem = {"faces": "gender-emotion", "collection": "celeba", "size": 16}
+    problem_of(config(problem=problem)).fingerprint(config())
+    with pytest.raises(DataError, match=r"got 32 for 351 images; expected at most 16, to fit"):
+        problem_of(config(problem=problem | {"size": 32})).fingerprint(config())
+
+
+@pytest.mark.parametrize("name", ["gender-emotion", "subject-gender"])
+def test_attackers_are_at_least_as_wide_as_the_adversary_of_the_game(name):
+    spec = problem_of(AdversarialConfig(problem=name)).spec
+    assert PROFILES["quick"].width(spec.attacker_width) >= spec.defaults["adversary_width"]
+    assert PROFILES["full"].width(spec.attacker_width) >= 64
 
 
 @requires_data("lfw")
@@ -176,11 +209,15 @@ def test_the_images_of_lfw_are_as_many_as_planned(name):
 def test_the_network_of_the_gender_is_compared_with_the_share_of_men():
     problem = {"faces": "subject-gender", "size": 16}
     fields = {"pretrain_steps": 5, "scenario": "fixed-both", "train_size": 300}
-    _, details = played(config(problem=problem, **fields, **TINY))
+    release, details = played(config(problem=problem, **fields, **TINY))
     metrics = details.metrics
     assert 0.5 < metrics["diagnostic/man_probability_prior"] < 1
     men, women = (metrics[f"diagnostic/man_probability_{c}"] for c in ("men", "women"))
     assert 0 < min(men, women) <= max(men, women) < 1
+    gap = abs(women - metrics["diagnostic/man_probability_prior"])
+    assert metrics["diagnostic/man_probability_gap_of_women"] == pytest.approx(gap)
+    assert details.errors.keys() == metrics.keys()
+    assert release.original.test.group is not None
     for kind in ("baseline", "utility"):
         first, five = (metrics[f"{kind}/raw_network_{m}"] for m in ("accuracy", "top5_accuracy"))
         assert first <= five
