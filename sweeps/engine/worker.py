@@ -99,7 +99,8 @@ class Worker(tune.Trainable):
             progress = train_for(_REPORT_SECONDS, self._trainer)
             live = {name: float(value) for name, value in progress.live().items()}
         except DataError as error:  # another node may have the data
-            host = f"{gethostname()} ({ray.util.get_node_ip_address()})"
+            address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+            host = f"{gethostname()} ({address})"
             raise DataError(f"node {host}: {error}") from error
         except Exception as error:
             if may_succeed_elsewhere(error):

@@ -294,7 +294,7 @@ def test_absent_and_altered_files_have_different_messages(root):
         data.fingerprint("eco")
     with pytest.raises(data.DataError, match=r"cannot download .*: no public source serves it"):
         data.fetch("eco")
-    with pytest.raises(data.DataError, match=r"use privnets\.data\.eco\.read\(\)"):
+    with pytest.raises(data.DataError, match=r"must be a table, as adult, .* are; got series"):
         data.load("eco")
 
 
