@@ -94,7 +94,8 @@ class StackRun:
         """Trains as far as the next rung at most; returns the points that failed."""
         configs = list(self._game.configs)
         sizes = self._problem.split_sizes(configs[0])
-        seconds = cost_model.step_seconds(configs[0], sizes, len(configs))
+        network = self._problem.spec.network
+        seconds = cost_model.step_seconds(configs[0], sizes, network, len(configs))
         steps = max(1, int(_STAGE_SECONDS / seconds))
         diverged = self._game.advance(min([steps, *map(self._game.steps_to, ahead[:1])]))
         self._splits = [s for i, s in enumerate(self._splits) if i not in diverged]

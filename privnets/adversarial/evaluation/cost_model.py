@@ -6,7 +6,7 @@ import math
 
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Problem, SplitSizes
+from privnets.adversarial.problem import NetworkKind, Problem, SplitSizes
 from privnets.contract import Cost
 
 # Core-seconds per pass of a stack and of each member, and per multiplication in dense layers and
@@ -27,15 +27,19 @@ _UNSTACKED = ("convolutional", "recurrent", "unet")
 def estimate_cost(problem: Problem, config: AdversarialConfig) -> Cost:
     """Rough cost of a configuration: the game, then its evaluation."""
     sizes = problem.split_sizes(config)
-    member, shared = (count_passes(config) * each for each in _pass_seconds(config, sizes))
+    seconds = _pass_seconds(config, sizes, problem.spec.network)
+    member, shared = (count_passes(config) * each for each in seconds)
     numbers_per_record = 40 * math.prod(sizes.record_shape) * (config.adversary_steps + 1)
-    memory = release_bytes(sizes) + 4 * config.batch_size * numbers_per_record
+    pool = 4 * sizes.train * math.prod(sizes.record_shape)  # beside the records of a release
+    memory = pool + release_bytes(sizes) + 4 * config.batch_size * numbers_per_record
     return Cost(member + evaluation_seconds(problem, config), memory, shared)
 
 
-def step_seconds(config: AdversarialConfig, sizes: SplitSizes, members: int) -> float:
-    """Core-seconds of one iteration of a stack."""
-    member, shared = _pass_seconds(config, sizes)
+def step_seconds(
+    config: AdversarialConfig, sizes: SplitSizes, network: NetworkKind, members: int
+) -> float:
+    """Core-seconds of one iteration of a stack; `network` is that of its problem."""
+    member, shared = _pass_seconds(config, sizes, network)
     return (config.adversary_steps + 1) * (shared + members * member)
 
 
@@ -66,20 +70,20 @@ def evaluation_seconds(problem: Problem, config: AdversarialConfig, device: str 
     steps = profile.budget.trial + profile.budget.steps
     width = profile.width(problem.spec.attacker_width)
     products = steps * _ATTACK_BATCH * _sequence_steps(config, sizes)
-    networks = products * _inference_multiplications(config, sizes, width)
-    networks *= _ATTACKERS * _multiplication_seconds(config)
+    networks = products * _inference_seconds(sizes, problem.spec.network, width) * _ATTACKERS
     networks += steps * _ATTACK_STEP
     return panel + (networks if device == "cpu" else networks * _GPU_SHARE)
 
 
-def _pass_seconds(config: AdversarialConfig, sizes: SplitSizes) -> tuple[float, float]:
+def _pass_seconds(
+    config: AdversarialConfig, sizes: SplitSizes, network: NetworkKind
+) -> tuple[float, float]:
     """Core-seconds of a minibatch through all networks: per member, and per stack."""
-    releaser = _releaser_multiplications(config, sizes)
-    multiplications = releaser + 2 * _inference_multiplications(
-        config, sizes, config.adversary_width
-    )
+    each = _OTHER if config.releaser in _UNSTACKED else _DENSE
+    releaser = each * _releaser_multiplications(config, sizes)
+    inference = _inference_seconds(sizes, network, config.adversary_width)
     records = config.batch_size * _sequence_steps(config, sizes)
-    products = records * multiplications * _multiplication_seconds(config)
+    products = records * (releaser + 2 * inference)
     if config.releaser in _UNSTACKED:
         return _STACK_PASS + _MEMBER_PASS + products, 0.0
     return _MEMBER_PASS + products, _STACK_PASS
@@ -87,10 +91,6 @@ def _pass_seconds(config: AdversarialConfig, sizes: SplitSizes) -> tuple[float, 
 
 def _sequence_steps(config: AdversarialConfig, sizes: SplitSizes) -> int:
     return sizes.record_shape[0] if config.releaser == "recurrent" else 1
-
-
-def _multiplication_seconds(config: AdversarialConfig) -> float:
-    return _OTHER if config.releaser in _UNSTACKED else _DENSE
 
 
 def _releaser_multiplications(config: AdversarialConfig, sizes: SplitSizes) -> float:
@@ -108,16 +108,16 @@ def _releaser_multiplications(config: AdversarialConfig, sizes: SplitSizes) -> f
     return 3.0 * (2 * numbers * width + width**2)
 
 
-def _inference_multiplications(config: AdversarialConfig, sizes: SplitSizes, width: int) -> float:
-    """Multiplications for one record or step, forward and backward through one network."""
+def _inference_seconds(sizes: SplitSizes, network: NetworkKind, width: int) -> float:
+    """Core-seconds for one record or step, forward and backward through one network."""
     numbers = math.prod(sizes.record_shape)
-    if config.releaser == "recurrent":
-        return 3.0 * 24 * width**2
-    if config.releaser == "convolutional":
-        return 3.0 * _encoder_multiplications(numbers, width, 4 * width)
-    if config.releaser == "unet":
-        return 3.0 * numbers * (33 * width + 3 * width**2)
-    return 3.0 * (numbers * width + width**2)
+    if network == "recurrent":
+        return _OTHER * 3.0 * 24 * width**2
+    if network == "convolutional":
+        return _OTHER * 3.0 * _encoder_multiplications(numbers, width, 4 * width)
+    if network == "separable":
+        return _OTHER * 3.0 * numbers * (33 * width + 3 * width**2)
+    return _DENSE * 3.0 * (numbers * width + width**2)
 
 
 def _encoder_multiplications(pixels: int, channels: int, units: int) -> float:

@@ -58,6 +58,7 @@ _SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 
 _USED_SHARE: Final = 0.97  # people are not divided, so that some images fit into no split
 _DEFAULTS: Final[Mapping[str, Scalar]] = {
     "objective": "squared-kl",
+    "scenario": "fixed-utility",
     "releaser": "unet",
     "releaser_width": 64,
     "adversary_width": 32,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privnets.adversarial.config import AdversarialConfig, problem_of
-from privnets.adversarial.evaluation.cost_model import evaluation_seconds
+from privnets.adversarial.evaluation.cost_model import estimate_cost, evaluation_seconds
 
 
 def _seconds(**fields: object) -> float:
@@ -25,3 +25,16 @@ def test_the_estimate_is_within_a_factor_of_two_of_a_measurement(panel, noise, m
 
 def test_noise_makes_judging_longer_because_attackers_learn_from_several_draws() -> None:
     assert _seconds(noise_std=0.5) > 1.3 * _seconds(noise_std=0.0)
+
+
+def test_judging_images_costs_as_much_whatever_network_releases_them() -> None:
+    costs = {_seconds(problem="gender-emotion", releaser=name) for name in ("unet", "mlp")}
+    assert len(costs) == 1
+
+
+def test_memory_holds_all_records() -> None:
+    config = AdversarialConfig(problem="gender-emotion", batch_size=16)
+    sizes = problem_of(config).split_sizes(config)
+    released = sizes.attack + sizes.validation + sizes.test
+    records = sizes.train + released + released  # raw ones, and the release
+    assert estimate_cost(problem_of(config), config).memory > 4 * records * 3 * 64**2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import Image
 from safetensors.numpy import load
 
 import privnets
-from privnets.adversarial.attackers.profiles import PROFILES
+from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
@@ -135,7 +136,8 @@ def test_a_trained_releaser_keeps_size_and_format_of_new_images():
 @pytest.mark.usefixtures("celeba")
 def test_examples_of_faces_are_stored_only_if_asked_for():
     problem = {"faces": "gender-emotion", "collection": "celeba", "size": 16, "examples": True}
-    _, details = played(config(problem=problem, pretrain_steps=1, objective="alpha", **TINY))
+    fields = {"pretrain_steps": 1, "objective": "alpha", "scenario": "joint"}
+    _, details = played(config(problem=problem, **fields, **TINY))
     arrays = load(details.artifacts["release.safetensors"])
     assert arrays["released"].shape == arrays["original"].shape == (24, 3, 16, 16)
     note = details.notes["utility/raw_network_accuracy"]
@@ -223,9 +225,18 @@ def test_the_network_of_the_gender_is_compared_with_the_share_of_men():
         assert first <= five
 
 
-@pytest.mark.usefixtures("celeba", "small_panel")
-@pytest.mark.slow
-@pytest.mark.parametrize("scenario", ["joint", "fixed-utility"])
+@pytest.fixture
+def narrow_panel(small_panel, monkeypatch):
+    """Attackers with two channels and few steps."""
+    budget = TrainingBudget(5, 60, 0)
+    narrow = replace(PROFILES["quick"], width_divisor=32, budget=budget, draws=1, records=100)
+    monkeypatch.setitem(PROFILES, "quick", narrow)
+
+
+@pytest.mark.usefixtures("celeba", "narrow_panel")
+@pytest.mark.parametrize(
+    "scenario", ["fixed-utility", pytest.param("joint", marks=pytest.mark.slow)]
+)
 def test_fresh_attackers_are_fitted_to_released_faces(scenario):
     own = config(**TINY, pretrain_steps=5, scenario=scenario)
     (point,) = ADVERSARIAL.run([own])
@@ -234,4 +245,4 @@ def test_fresh_attackers_are_fitted_to_released_faces(scenario):
     assert tuple(sorted(replicate.metrics)) == ADVERSARIAL.metric_keys(own)
     undefined = [key for key, value in replicate.metrics.items() if np.isnan(value)]
     assert all(replicate.notes[key] for key in undefined)
-    assert replicate.metrics["privacy/attacker_balanced_accuracy"] > 0.5
+    assert replicate.metrics["privacy/attacker_balanced_accuracy"] > 0.7  # green shows smiles
