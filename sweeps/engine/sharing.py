@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 _PREFIX: Final = "sweeps/claims/"
 _INTERVAL_SECONDS: Final = 1.0
 _DEAD_SECONDS: Final = 15.0
-# Equal sweeps take turns with a slot that cannot be divided. A worker starts in a few seconds.
+# A sweep keeps a slot that another equals it for until it has used it for so long.
 _TURN_SECONDS: Final = 300.0
+# Free slots of several nodes may fit no pack. Other sweeps use what a sweep leaves free for a
+# minute, and leave it free for another minute some time later.
+_UNUSED_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 600.0
 _JOIN_SECONDS: Final = 5.0
 _TOLERANCE: Final = 1e-9
 # Requests of packs that wait for capacity are the demand that an autoscaler sees. They let a
@@ -49,7 +53,7 @@ class Claim:
         bundle: Resources of a pack, by Ray's names.
         wanted: Packs that it could train now, those in training among them.
         held: Packs for which it has a worker.
-        joined: Unix time at which it began.
+        usage: Seconds of the cluster that it has used, divided by its weight.
         beat: Grows while the driver is alive.
     """
 
@@ -57,58 +61,54 @@ class Claim:
     bundle: dict[str, _Amount]
     wanted: _Count
     held: _Count = 0
-    joined: float = 0.0
+    usage: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     beat: int = 0
 
 
 _CLAIM: Final = TypeAdapter(Claim)
 
 
-def fair_shares(
-    total: Mapping[str, float], claims: Mapping[str, Claim], turn: int = 0
-) -> dict[str, int]:
+def fair_shares(total: Mapping[str, float], claims: Mapping[str, Claim]) -> dict[str, int]:
     """Number of packs that each sweep may train at once: weighted max-min fairness.
 
-    Packs are given one by one, each to the sweep that has least for its weight. A sweep has the
-    largest of its shares of the resources. Of equal sweeps the one that began first is given the
-    next pack; each `turn` passes that rank on to the next sweep.
+    Packs are given one by one, each to the sweep with the smallest weighted share. Its share is the
+    largest of its shares of the resources. Of equal sweeps the one that has used least is next; a
+    sweep that holds a slot keeps it for five minutes more.
     """
     packs, free = dict.fromkeys(claims, 0), dict(total)
-    ranks, costs = _ranks(claims, turn), _pack_costs(total, claims)
-    line = [(0.0, ranks[name], name) for name in claims]
-    heapify(line)
-    while line:
-        _, rank, name = heappop(line)
+    costs = _pack_costs(total, claims)
+    queue = [(*_weighted_share(claims[name], costs[name], 0), name) for name in claims]
+    heapify(queue)
+    while queue:
+        *_, name = heappop(queue)
         bundle = claims[name].bundle
         has_room = all(free.get(kind, 0) >= need - _TOLERANCE for kind, need in bundle.items())
         if has_room and packs[name] < claims[name].wanted:
             packs[name] += 1
             for kind, need in bundle.items():
                 free[kind] -= need
-            heappush(line, (packs[name] * costs[name], rank, name))
+            heappush(queue, (*_weighted_share(claims[name], costs[name], packs[name]), name))
     return packs
 
 
-def may_request_more(
-    sweep: str, total: Mapping[str, float], claims: Mapping[str, Claim], turn: int = 0
-) -> bool:
+def may_request_more(sweep: str, total: Mapping[str, float], claims: Mapping[str, Claim]) -> bool:
     """Whether a sweep may wait for capacity beyond its share, which new nodes would bring.
 
-    New capacity goes first to the sweep that has least for its weight. Nothing is new while
+    New capacity goes first to the sweep with the smallest weighted share. Nothing is new while
     another sweep has less than its share.
     """
-    packs, costs = fair_shares(total, claims, turn), _pack_costs(total, claims)
-    ranks = _ranks(claims, turn)
+    packs, costs = fair_shares(total, claims), _pack_costs(total, claims)
     if any(claims[name].held < packs[name] for name in claims if name != sweep):
         return False
-    hungry = [name for name in claims if packs[name] < claims[name].wanted]
-    first = min(hungry, key=lambda n: (packs[n] * costs[n], ranks[n]), default=sweep)
-    return first == sweep
+    unsatisfied = [name for name in claims if packs[name] < claims[name].wanted]
+    shares = {n: (*_weighted_share(claims[n], costs[n], packs[n]), n) for n in unsatisfied}
+    return min(unsatisfied, key=shares.__getitem__, default=sweep) == sweep
 
 
-def _ranks(claims: Mapping[str, Claim], turn: int) -> dict[str, int]:
-    order = sorted(claims, key=lambda name: (claims[name].joined, name))
-    return {name: (place - turn) % len(order) for place, name in enumerate(order)}
+def _weighted_share(claim: Claim, cost: float, packs: int) -> tuple[float, float]:
+    """Weighted share of a sweep that has some packs, then its rank among equals."""
+    is_held = claim.held > packs
+    return packs * cost, claim.usage - is_held * _TURN_SECONDS * cost
 
 
 def _pack_costs(total: Mapping[str, float], claims: Mapping[str, Claim]) -> dict[str, float]:
@@ -121,64 +121,105 @@ def _pack_costs(total: Mapping[str, float], claims: Mapping[str, Claim]) -> dict
 
 
 class ClusterShare:
-    """Share of one sweep in a Ray, kept up to date by a thread.
+    """Share of one sweep in a Ray.
 
     Attributes:
+        name: Name of the run that no other run has.
+        resources: Resources of a pack, and the weight of the sweep.
         limit: Packs for which it may have or request a worker now.
         held: Packs for which it has a worker.
         packs: Packs that it has begun, or that wait for a worker.
         has_more: Whether it can make more packs, as far as known.
     """
 
-    def __init__(self, connection: Connection, resources: Resources, name: str) -> None:
-        """Starts without a worker, and with all of the slots of the Ray."""
+    def __init__(self, resources: Resources, name: str, most: int) -> None:
+        """Starts without a worker, and with all of the slots of the Ray, which are `most`."""
+        self.name, self.resources = name, resources
         self.held = self.packs = 0
-        self.has_more = True
-        self._connection, self._resources, self._name = connection, resources, name
-        self._joined = time.time()
-        self._beats: dict[str, tuple[Claim, float]] = {}
-        self._beat = 0
-        self.limit = max(1, slots(connection.machines(), resources))
+        self.has_more = False
+        self.limit = max(1, most)
+        self._beat, self._beaten_at, self._usage = 0, 0.0, 0.0
+        self._changes: dict[str, tuple[Claim, float]] = {}
+        self._unused: dict[tuple[str, int], float] = {}
 
-    def update(self) -> None:
-        """Writes the claim of the sweep, reads those of others, and sets the limit."""
-        total = self._connection.resources()
-        most = slots(self._connection.machines(), self._resources)
-        self._beat += 1
-        own = Claim(
-            self._resources.weight,
-            self._resources.bundle(),
-            most if self.has_more else min(self.packs, most),
-            self.held,
-            self._joined,
-            self._beat,
-        )
-        write_cluster_value(_PREFIX + self._name, _CLAIM.dump_json(own))
-        claims = {**self._living(), self._name: own}
-        turn = int(time.time() // _TURN_SECONDS)
-        limit = fair_shares(total, claims, turn)[self._name]
-        if may_request_more(self._name, total, claims, turn):
+    def claim(self, total: Mapping[str, float], most: int, now: float) -> bytes:
+        """Current claim of the sweep, for the other drivers.
+
+        Args:
+            total: Resources of the Ray.
+            most: Packs that its machines can train at once.
+            now: Time of this machine's clock, in seconds.
+        """
+        own = self._own(most)
+        passed = now - self._beaten_at if self._beat else 0.0
+        self._usage += own.held * passed * _pack_costs(total, {self.name: own})[self.name]
+        self._beat, self._beaten_at = self._beat + 1, now
+        return _CLAIM.dump_json(self._own(most))
+
+    def update(
+        self, total: Mapping[str, float], most: int, texts: Mapping[str, bytes], now: float
+    ) -> list[str]:
+        """Sets the limit by the claims of all sweeps; returns the sweeps whose drivers died.
+
+        Args:
+            total: Resources of the Ray.
+            most: Packs that its machines can train at once.
+            texts: Claims of all sweeps, as `claim` returns them.
+            now: Time of this machine's clock, in seconds.
+        """
+        living, dead = self._living(texts, now)
+        own = self._own(most)
+        others = {name: claim for name, claim in living.items() if name != self.name}
+        if not own.wanted:  # so that a sweep that waited for itself displaces no other for long
+            least = min((claim.usage for claim in others.values()), default=0.0)
+            self._usage = max(self._usage, least)
+        claims = self._usable(total, {**others, self.name: own}, now)
+        limit = fair_shares(total, claims)[self.name]
+        if not most or may_request_more(self.name, total, claims):
             limit += min(max(most, _MIN_REQUESTS), _MAX_REQUESTS)
-        most_packs = self._resources.concurrency
+        most_packs = self.resources.concurrency
         self.limit = limit if most_packs == "auto" else min(limit, most_packs)
+        return dead
 
-    def remove(self) -> None:
-        """Removes the claim, so that other sweeps need not wait until it counts as dead."""
-        delete_cluster_value(_PREFIX + self._name)
+    def _own(self, most: int) -> Claim:
+        wanted = most if self.has_more else min(self.packs, most)
+        weight, bundle = self.resources.weight, self.resources.bundle()
+        return Claim(weight, bundle, wanted, self.held, self._usage, self._beat)
 
-    def _living(self) -> dict[str, Claim]:
-        """Claims that changed within the last seconds, by this machine's clock."""
-        now, living = time.monotonic(), {}
-        for key, text in read_cluster_values(_PREFIX).items():
+    def _living(self, texts: Mapping[str, bytes], now: float) -> tuple[dict[str, Claim], list[str]]:
+        """Claims that changed within the last seconds, and the names of the others."""
+        living, dead = {}, []
+        for name, text in texts.items():
             with suppress(ValidationError):  # of another version
                 claim = _CLAIM.validate_json(text)
-                known, since = self._beats.get(key, (None, now))
-                self._beats[key] = claim, since if known == claim else now
+                known, since = self._changes.get(name, (None, now))
+                self._changes[name] = claim, since if known == claim else now
                 if known != claim or now - since < _DEAD_SECONDS:
-                    living[key.removeprefix(_PREFIX)] = claim
+                    living[name] = claim
                 else:
-                    delete_cluster_value(key)
-        return living
+                    dead.append(name)
+        return living, dead
+
+    def _usable(
+        self, total: Mapping[str, float], claims: Mapping[str, Claim], now: float
+    ) -> dict[str, Claim]:
+        """Claims, without what other sweeps could have had for a minute and did not take."""
+        shares = fair_shares(total, claims)
+        is_free = all(claim.held <= shares[name] for name, claim in claims.items())
+        unused = {}
+        for name, claim in claims.items():
+            if name != self.name and claim.held < shares[name]:
+                since = self._unused.get((name, claim.held), now)
+                is_early = now - since < _UNUSED_SECONDS and not is_free
+                unused[name, claim.held] = (
+                    now if is_early or now - since >= _RETRY_SECONDS else since
+                )
+        self._unused = unused
+        given_up = {name for (name, _), since in unused.items() if now - since >= _UNUSED_SECONDS}
+        return {
+            name: replace(claim, wanted=claim.held) if name in given_up else claim
+            for name, claim in claims.items()
+        }
 
 
 @contextmanager
@@ -198,20 +239,21 @@ def cluster_share(
         name: Name of the run that no other run has.
         recording: Context manager that records exceptions under a heading.
     """
-    share, ended = ClusterShare(connection, resources, name), threading.Event()
+    share = ClusterShare(resources, name, slots(connection.machines(), resources))
     if connection.started:
         yield share
         return
+    ended, heading = threading.Event(), "the cluster could not be shared with other sweeps"
 
     def keep_sharing() -> None:
-        heading = "the cluster could not be shared with other sweeps"
         while not ended.wait(_INTERVAL_SECONDS):
             with recording(heading):
-                share.update()
-        with recording(heading):
-            share.remove()
+                _exchange_claims(connection, share)
+        with recording(heading):  # so that others need not wait until the claim counts as dead
+            delete_cluster_value(_PREFIX + name)
 
-    share.update()
+    with recording(heading):
+        _exchange_claims(connection, share)
     thread = threading.Thread(target=keep_sharing, name="share", daemon=True)
     thread.start()
     try:
@@ -219,3 +261,13 @@ def cluster_share(
     finally:
         ended.set()
         thread.join(_JOIN_SECONDS)  # a call of a dead head hangs
+
+
+def _exchange_claims(connection: Connection, share: ClusterShare) -> None:
+    total, most = connection.resources(), slots(connection.machines(), share.resources)
+    now = time.monotonic()
+    write_cluster_value(_PREFIX + share.name, share.claim(total, most, now))
+    claims = read_cluster_values(_PREFIX)
+    texts = {key.removeprefix(_PREFIX): text for key, text in claims.items()}
+    for name in share.update(total, most, texts, now):
+        delete_cluster_value(_PREFIX + name)

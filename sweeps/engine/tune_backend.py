@@ -257,33 +257,37 @@ class _PackScheduler(FIFOScheduler):
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """First pack that waits for a slot while an actor is free; None without either."""
         controller = tune_controller._tune_controller
-        self._keep_to_share(controller)
+        held_back = self._keep_to_share(controller)
         actors = controller._actor_manager
-        is_held_back = self._share.limit == 0
-        self.is_waiting = actors.num_live_actors == 0 and (
-            actors.num_pending_actors > 0 or is_held_back
-        )
-        if not (controller._actor_cache.num_cached_objects and actors.num_pending_actors):
+        has_waiting = actors.num_pending_actors > 0 or bool(held_back)
+        self.is_waiting = has_waiting and actors.num_live_actors == 0
+        if not controller._actor_cache.num_cached_objects:
             return None
-        waiting = {controller._actor_to_trial.get(actor) for actor in actors.pending_actors}
-        waiting &= controller._pending_trials
-        return next((trial for trial in controller._pending_trials_list if trial in waiting), None)
+        requested = [controller._actor_to_trial[actor] for actor in actors.pending_actors]
+        return next(iter(requested + controller._pending_trials_list), None)
 
-    def _keep_to_share(self, controller: Any) -> None:
-        """Ends actors at the ends of their packs, and requests for more, beyond the share."""
+    def _keep_to_share(self, controller: Any) -> list[Trial]:
+        """Ends actors at the ends of their packs beyond the share; returns packs it holds back."""
         actors, limit = controller._actor_manager, self._share.limit
-        held = actors.num_live_actors - len(controller._stopping_actors)
-        packs = len(controller._running_trials) + len(controller._pending_trials)
-        self._share.held, self._share.packs = held, packs
+        held = sum(actor not in controller._stopping_actors for actor in actors.live_actors)
+        self._share.held = held
+        self._share.packs = len(controller._running_trials) + len(controller._pending_trials)
         controller._reuse_actors = held <= limit
+        if held > limit:
+            controller._cleanup_cached_actors(force_all=True)
         room = max(0, limit - held)
         for actor in actors.pending_actors[room:]:
             trial = controller._actor_to_trial.pop(actor)
             del controller._trial_to_actor[trial]
             controller._unstage_trial_with_resources(trial)
-            controller._remove_actor(actor)
-        # Tune requests no more actors than this, and also needs it to give free ones a trial.
-        controller._max_pending_trials = room + controller._actor_cache.num_cached_objects
+            actors.remove_actor(actor)
+        # Tune requests an actor for every trial of its list. It is made from all trials without an
+        # actor each time, so that none is forgotten.
+        waiting = controller._pending_trials - controller._trial_to_actor.keys()
+        ordered = sorted(waiting, key=lambda trial: trial.trial_id)
+        count = room - actors.num_pending_actors + controller._actor_cache.num_cached_objects
+        controller._pending_trials_list = ordered[:count]
+        return ordered[count:]
 
 
 class _StopWhen(Stopper):

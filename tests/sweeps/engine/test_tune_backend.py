@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 def test_tune_still_has_the_private_parts_that_the_backend_uses() -> None:
     """An upgrade of Ray that removes one needs a new look at `sweeps.engine.tune_backend`."""
     source = inspect.getsource(TuneController)
-    collections = ("_actor_cache", "_actor_to_trial", "_trial_to_actor", "_pending_trials_list")
-    sharing = ("_stopping_actors", "_max_pending_trials", "_reuse_actors", "_remove_actor")
-    for name in ("_actor_manager", *collections, *sharing, "_unstage_trial_with_resources"):
+    collections = ("_actor_cache", "_actor_to_trial", "_trial_to_actor", "_stopping_actors")
+    trials = ("_pending_trials", "_pending_trials_list", "_running_trials")
+    sharing = ("_reuse_actors", "_unstage_trial_with_resources", "_cleanup_cached_actors")
+    for name in ("_actor_manager", *collections, *trials, *sharing):
         assert f"self.{name}" in source
     metadata = _TrainingRunMetadata()
     assert {"metric_analysis", "metric_n_steps"} <= vars(metadata).keys()
