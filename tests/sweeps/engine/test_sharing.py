@@ -7,21 +7,34 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from ray_head import Head, ray_head
+from small_sweeps import STUDY, study_file
 
 import tracking
+from cluster.ray_internals import delete_cluster_value, write_cluster_value
+from sweeps.engine.executor import execute
 from sweeps.engine.sharing import Claim, ClusterShare, fair_shares, may_request_more
+from sweeps.planning.plan import make_plan
+from sweeps.store.ledger import Ledger
+from sweeps.study.loader import load
 from sweeps.study.spec import Resources
 
+if TYPE_CHECKING:
+    from cluster.connection import Connection
+
 _EXPERIMENT = Path(__file__).resolve().parents[2] / "benchmarks" / "trivial"
+_TURNSTILE = Path(__file__).parents[1] / "turnstile"
 _SECONDS = 240.0
 _ASLEEP = """
 name: {name}
@@ -225,3 +238,38 @@ def test_a_sweep_trains_all_its_packs_after_another_came_and_went(tmp_path: Path
             assert second.wait(_SECONDS) == 0
             assert first.poll() is None
             assert first.wait(_SECONDS) == 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sweep_waits_without_a_slot_and_then_trains_on(
+    local_ray: Connection,
+    turnstile_tickets: Path,
+    tracking_uri: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another sweep, of which there is only the claim, waits for both slots for some seconds."""
+    study = study_file(tmp_path, STUDY.replace("experiment: membership", "experiment: turnstile"))
+    monkeypatch.syspath_prepend(str(_TURNSTILE))
+    ledger, numbers = Ledger(str(tmp_path), "held"), []
+
+    def claim_all() -> None:
+        _wait_for(lambda: _packs(tmp_path, "held") == 2)
+        for beat in range(24):
+            other = Claim(1, {"CPU": 2.0}, 1, usage=-1e9, beat=beat)
+            write_cluster_value("sweeps/claims/other", TypeAdapter(Claim).dump_json(other))
+            if beat == 6:
+                for ticket in range(4):
+                    (turnstile_tickets / str(ticket)).touch()
+            time.sleep(0.5)
+        numbers.append(len(ledger.pack_ids()))
+        delete_cluster_value("sweeps/claims/other")
+
+    thread = threading.Thread(target=claim_all, daemon=True)
+    thread.start()
+    plan = make_plan(load(study, ("replicates=1",)))
+    outcome = execute(plan, sweep="held", storage=str(tmp_path), tracking_uri=tracking_uri)
+    thread.join()
+    assert outcome.exit_code == 0, outcome.problems
+    assert numbers == [2]
