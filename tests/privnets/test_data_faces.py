@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from PIL import Image
 
 from privnets import data
+from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.encodings import ImageEncoding
+from privnets.adversarial.problems.faces import FaceProblemReference
 from privnets.data.catalog import DATASETS
 from privnets.data.faces.collection import UNKNOWN
 from privnets.data.faces.lfw import read_table
@@ -49,6 +52,7 @@ IMAGES = {
     "facescrub": ["Zed/Zed_7.jpeg", "Ann Lee/Ann Lee_3.png", "Zed/notes.txt"],
     "vggface2": ["train/n000002/0001_01.jpg"],
 }
+FACESCRUB = FaceProblemReference(faces="subject-gender", collection="facescrub")
 EXPECTED = {  # identity, male, smiling and is_test of each image
     "celeba": [[1, 0, 1], [1, 0, 0], [0, 1, 0], [False, False, True]],
     "facescrub": [[1, 0], [1, 0], [UNKNOWN, UNKNOWN], None],
@@ -72,7 +76,18 @@ def collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix != ".txt":
                 face((200, 100, 50)).save(path)
+    list_checksums(tmp_path)
     return tmp_path
+
+
+def list_checksums(folder: Path) -> None:
+    """Writes the checksums of the images that are there to the lists of FaceScrub."""
+    for path in (folder / "facescrub").glob("*.txt"):
+        frame = pd.read_csv(path, sep="\t", dtype=str)
+        for row, image in (frame["name"] + "_" + frame["face_id"]).items():
+            for file in (folder / "facescrub").rglob(f"{image}.*"):
+                frame.loc[row, "sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        frame.to_csv(path, sep="\t", index=False)
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -95,6 +110,7 @@ def test_a_face_of_facescrub_is_cropped_to_its_box(collections):
     image = face((0, 0, 0))
     image.paste((255, 255, 255), (10, 20, 40, 60))
     image.save(collections / "facescrub/Zed/Zed_7.jpeg", quality=95)
+    list_checksums(collections)
     assert DATASETS.get("facescrub").reader()(0).size == (30, 40)
     assert DATASETS.get("facescrub").pixels(np.array([0]), 16).min() > 230
 
@@ -102,10 +118,32 @@ def test_a_face_of_facescrub_is_cropped_to_its_box(collections):
 @pytest.mark.parametrize("name", LISTS)
 def test_a_folder_is_searched_once_for_many_images(name, collections, monkeypatch):
     source, calls = DATASETS.get(name), []
-    fingerprint = type(source).fingerprint
-    monkeypatch.setattr(type(source), "fingerprint", lambda s: (calls.append(s), fingerprint(s))[1])
+    content = type(source).content
+    monkeypatch.setattr(type(source), "content", lambda s: (calls.append(s), content(s))[1])
     source.pixels(np.zeros(20, dtype=int), 16)
     assert len(calls) == 1
+
+
+def test_images_with_another_checksum_than_listed_are_left_out_and_counted(collections):
+    source = DATASETS.get("facescrub")
+    before = source.fingerprint()
+    assert source.remarks() == ()
+    face((1, 1, 1), (200, 100)).save(collections / "facescrub/Zed/Zed_7.jpeg")
+    assert source.labels().male.tolist() == [0]
+    assert source.fingerprint() != before
+    (remark,) = problem_of(AdversarialConfig(problem=FACESCRUB)).remarks
+    assert remark.startswith("1 images of ")
+    face((1, 1, 1), (100, 200)).save(collections / "facescrub/Ann Lee/Ann Lee_3.png")
+    with pytest.raises(data.DataError, match="2 have another one"):
+        source.labels()
+
+
+@pytest.mark.parametrize("name", ["celeba", "vggface2"])
+def test_lists_without_their_images_are_not_enough(name, collections):
+    (collections / name / IMAGES[name][0]).unlink()
+    assert data.status(name) == "absent"
+    with pytest.raises(data.DataError, match=r"0001.*\.jpg absent"):
+        data.fingerprint(name)
 
 
 def test_the_square_in_the_middle_is_read(collections):
@@ -123,6 +161,7 @@ def test_another_list_or_another_downloaded_image_changes_the_fingerprint(collec
     before = {name: data.fingerprint(name) for name in LISTS}
     assert before == {name: data.fingerprint(name) for name in LISTS}
     face((1, 2, 3)).save(collections / "facescrub/Zed/Zed_8.jpg")
+    list_checksums(collections)
     with (collections / "celeba/identity_CelebA.txt").open("a") as identities:
         identities.write("000004.jpg 5\n")
     changed = {name for name in LISTS if data.fingerprint(name) != before[name]}

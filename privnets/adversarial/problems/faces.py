@@ -143,6 +143,12 @@ class FaceProblem(Problem):
     def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
         """Accuracies of a utility network by its log probabilities [n, C], by name."""
 
+    @property
+    def remarks(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Sentences on the images, where they are present."""
+        source = self._source
+        return source.remarks() if source.state() == "present" else ()
+
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Sizes of the whole splits, or fewer where the configuration asks for fewer."""
         train, attack, validation, test = self._whole_sizes

@@ -10,6 +10,7 @@ from privnets.data.faces.collection import (
     FaceFolder,
     FaceFolderSource,
     FaceLabels,
+    first_word,
     person_numbers,
 )
 from privnets.data.files import DatasetInfo
@@ -35,6 +36,11 @@ class CelebaSource(FaceFolderSource):
         kind="faces",
         lists=(_ATTRIBUTES, _IDENTITIES, _PARTITION),
     )
+
+    def first_image(self, folder: Path) -> str:
+        """The image of the third line, below a number and the columns' names."""
+        with (folder / _ATTRIBUTES).open() as lines:
+            return f"{_IMAGES}/{first_word(lines, skipped=2)}"
 
     def read_folder(self, folder: Path) -> FaceFolder:
         """Reads attributes (1 or -1), identities and the published parts."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,6 +59,10 @@ class FaceSource(DataSource):
             DataError: If a file is absent or malformed.
         """
 
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on the images that are present, for the author of a study."""
+        return ()
+
     @abstractmethod
     def reader(self) -> Callable[[int], Image.Image]:
         """Function that reads an image by row, cropped as the authors publish it or say.
@@ -83,12 +88,14 @@ class FaceSource(DataSource):
 class FaceFolder:
     """A folder of images: labels, the path of each image in it, and the box of each face.
 
-    Boxes have left, upper, right and lower edge in pixels, shape [n, 4]; None for whole images.
+    Remarks are sentences for the author of a study. Boxes have left, upper, right and lower edge
+    in pixels, shape [n, 4]; None for whole images.
     """
 
     labels: FaceLabels
     paths: Sequence[str]
     boxes: NDArray[np.int64] | None = None
+    remarks: tuple[str, ...] = ()
 
 
 class FaceFolderSource(FaceSource):
@@ -97,17 +104,25 @@ class FaceFolderSource(FaceSource):
     The fingerprint is that of the lists: images are taken as the lists say.
     """
 
+    def first_image(self, folder: Path) -> str | None:
+        """Path of the first listed image in the folder; None if listed images may be absent."""
+        return None
+
     @abstractmethod
     def read_folder(self, folder: Path) -> FaceFolder:
         """Reads the lists of a folder; see `FaceSource.labels`."""
 
     def state(self) -> FileState:
-        """Whether all lists are there."""
-        return "absent" if self._absent_lists() else "present"
+        """Whether all lists and the first listed image are there."""
+        return "absent" if self._absent_files() else "present"
 
     def fingerprint(self) -> str:
         """Identifies the lists; see `DataSource.fingerprint`."""
-        if absent := self._absent_lists():
+        return self.content()
+
+    def content(self) -> str:
+        """Changes if the folder must be read again; see `DataSource.fingerprint` for errors."""
+        if absent := self._absent_files():
             raise DataError(
                 f"data set {self.name!r} cannot be used: {' and '.join(absent)} absent. Looked in "
                 f"{self.info.folder}. Unpack there what {self.info.source} provides, or set "
@@ -131,21 +146,30 @@ class FaceFolderSource(FaceSource):
 
     @property
     def _folder(self) -> FaceFolder:
-        return _read_folder(self, self.info.folder, self.fingerprint())
+        return _read_folder(self, self.info.folder, self.content())
 
     def _lists(self) -> list[Path]:
         return [self.info.folder / name for name in self.info.lists]
 
-    def _absent_lists(self) -> list[str]:
-        return [path.name for path in self._lists() if not path.exists()]
+    def _absent_files(self) -> list[str]:
+        folder = self.info.folder
+        absent = [path.name for path in self._lists() if not path.exists()]
+        image = None if absent else self.first_image(folder)
+        return absent if image is None or (folder / image).exists() else [image]
 
 
 @lru_cache(maxsize=2)
-def _read_folder(source: FaceFolderSource, folder: Path, _fingerprint: str) -> FaceFolder:
+def _read_folder(source: FaceFolderSource, folder: Path, _content: str) -> FaceFolder:
     try:
         return source.read_folder(folder)
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"the lists in {folder} cannot be read: {error}.") from error
+
+
+def first_word(lines: Iterable[str], skipped: int = 0) -> str:
+    """First word of a list, below lines that are skipped; empty without one."""
+    line = next(itertools.islice(lines, skipped, None), "")
+    return next(iter(line.split()), "")
 
 
 def person_numbers(names: NDArray[Any]) -> NDArray[np.int64]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +20,15 @@ from privnets.data.faces.collection import (
 from privnets.data.files import DataError, DatasetInfo
 
 _LISTS = ("facescrub_actors.txt", "facescrub_actresses.txt")
+_THREADS = 4
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
 class FaceScrubSource(FaceFolderSource):
     """Images that could be downloaded, as `NAME/NAME_FACE-ID.jpg`; links that failed are left out.
 
-    Files hold the linked images, which are cropped to the listed box.
+    So are files with another checksum than listed. Files hold the linked images, which are cropped
+    to the listed box.
     """
 
     info = DatasetInfo(
@@ -42,9 +46,21 @@ class FaceScrubSource(FaceFolderSource):
     )
 
     def fingerprint(self) -> str:
-        """Identifies the lists, and the images that are there."""
+        """Identifies the lists, and the images that are used."""
         lists = super().fingerprint()
-        return combined_fingerprint(lists, tuple(sorted(_image_paths(self.info.folder).values())))
+        return combined_fingerprint(lists, tuple(sorted(self._folder.paths)))
+
+    def remarks(self) -> tuple[str, ...]:
+        """Says how many images are left out; see `FaceSource.remarks`."""
+        return self._folder.remarks
+
+    def content(self) -> str:
+        """Identifies the lists, and the images that are there, by size and time of change."""
+        folder, states = self.info.folder, []
+        for path in sorted(_image_paths(folder).values()):
+            status = (folder / path).stat()
+            states.append(f"{path} {status.st_size} {status.st_mtime_ns}")
+        return combined_fingerprint(super().content(), tuple(states))
 
     def read_folder(self, folder: Path) -> FaceFolder:
         """Reads both lists, and finds the images."""
@@ -55,15 +71,29 @@ class FaceScrubSource(FaceFolderSource):
         paths = _image_paths(folder)
         keys = frame["name"] + "_" + frame["face_id"].astype(str)
         frame = frame.assign(path=keys.map(paths)).dropna(subset="path")
+        with ThreadPoolExecutor(_THREADS) as pool:
+            found = pool.map(_sha256, (folder / path for path in frame["path"]))
+            is_listed = np.fromiter(found, dtype="U64", count=len(frame)) == frame["sha256"]
+        others = len(frame) - int(is_listed.sum())
+        remark = f"{others:,} images of {folder} have another checksum than listed; left out."
+        frame = frame[is_listed]
         if frame.empty:
-            raise DataError(f"{folder} holds no image NAME/NAME_FACE-ID.jpg of its lists.")
+            raise DataError(
+                f"{folder} holds no image NAME/NAME_FACE-ID.jpg of its lists with the listed "
+                f"checksum; {others:,} have another one."
+            )
         labels = FaceLabels(
             person_numbers(frame["name"].to_numpy(str)),
             frame["male"].to_numpy(np.int64),
             np.full(len(frame), UNKNOWN),
         )
         boxes = np.array([box.split(",") for box in frame["bbox"]], dtype=np.int64)
-        return FaceFolder(labels, frame["path"].tolist(), boxes)
+        return FaceFolder(labels, frame["path"].tolist(), boxes, (remark,) if others else ())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _image_paths(folder: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ from privnets.data.faces.collection import (
     FaceFolder,
     FaceFolderSource,
     FaceLabels,
+    first_word,
     person_numbers,
 )
 from privnets.data.files import DatasetInfo
@@ -34,6 +35,11 @@ class VggFace2Source(FaceFolderSource):
         kind="faces",
         lists=(_META, *(f"{part}_list.txt" for part in _PARTS)),
     )
+
+    def first_image(self, folder: Path) -> str:
+        """The first training image."""
+        with (folder / f"{_PARTS[0]}_list.txt").open() as lines:
+            return f"{_PARTS[0]}/{first_word(lines)}"
 
     def read_folder(self, folder: Path) -> FaceFolder:
         """Reads the genders of people, and the lists of both parts."""
