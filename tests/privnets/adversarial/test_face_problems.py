@@ -228,8 +228,8 @@ def test_the_network_of_the_gender_is_compared_with_the_share_of_men():
 @pytest.fixture
 def narrow_panel(small_panel, monkeypatch):
     """Attackers with two channels and few steps."""
-    budget = TrainingBudget(5, 60, 0)
-    narrow = replace(PROFILES["quick"], width_divisor=32, budget=budget, draws=1, records=100)
+    budget = TrainingBudget(2, 20, 0)
+    narrow = replace(PROFILES["quick"], width_divisor=32, budget=budget, draws=1, records=60)
     monkeypatch.setitem(PROFILES, "quick", narrow)
 
 
