@@ -39,8 +39,7 @@ page. `sweeps claims SWEEP` judges any sweep.
 - Points with a raised flag are left out of claims about attackers. Where only they are measured,
   the sweep cannot tell.
 - Settings are those that differ from the packaged study. Reduced settings may change a verdict;
-  `sweeps run STUDY` runs the study at full size. Sweeps with `fixed.panel=quick` were recorded
-  while this panel trained networks for at most 400 steps; it allows 1,500 now.
+  `sweeps run STUDY` runs the study at full size.
 - "Theory" names a known error or limit of the published statement.
 """
 
