@@ -16,6 +16,7 @@ from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import Pool, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
+from privnets.adversarial.training.releasers import Releaser
 
 STEPS = 30
 
@@ -227,7 +228,10 @@ def test_release_noise_of_recorded_splits_is_drawn_on_the_cpu():
     """So the same configuration releases the same records on every device."""
     releaser, devices = game(config()).record_releaser(0), []
 
-    class Watched:
+    class Watched(Releaser):
+        def initial(self, random):
+            return []
+
         def noise_shape(self, record_shape):
             return (3,)
 
