@@ -61,7 +61,7 @@ def test_a_server_is_told_by_its_command_line(
 
 
 def test_a_directory_is_open_if_others_can_enter_it_and_all_above() -> None:
-    with TemporaryDirectory(dir="/tmp") as outer:  # pytest's own directories are not open
+    with TemporaryDirectory() as outer:  # pytest's own directories are not open
         inner = Path(outer, "inner")
         inner.mkdir(mode=0o777)
         assert not is_open_to_others(inner)
