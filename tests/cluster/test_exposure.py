@@ -44,7 +44,7 @@ def test_ports_beyond_loopback_are_found_with_their_server(address: str, is_open
 @pytest.mark.parametrize(
     ("name", "program", "words"),
     [
-        ("MLflow", "/home/user/bin/mlflow", ["server"]),
+        ("MLflow", "/opt/mlflow/bin/mlflow", ["server"]),
         ("MLflow", sys.executable, ["-m", "uvicorn", "mlflow.server.fastapi_app:app"]),
         ("MLflow", sys.executable, ["-m", "gunicorn", "-w", "4", "mlflow.server:app"]),
         ("Ray's client server", sys.executable, ["-m", "ray.util.client.server", "--port=10001"]),
