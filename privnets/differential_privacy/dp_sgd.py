@@ -3,7 +3,7 @@
 Abadi et al., arXiv 1607.00133. In each step, every record is in the batch independently with the
 same probability. The noise is added to the sum of clipped gradients, which is then divided by the
 expected size of a batch: the actual size is secret. Any optimiser may follow; this one is Adam.
-There are no shuffled batches, since the accountants do not hold for them.
+Shuffled batches are not offered, since the accountants do not hold for them.
 
 Noise comes from a statistical generator in single precision, not from a cryptographic one.
 """

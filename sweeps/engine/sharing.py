@@ -45,7 +45,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ClusterClaim:
     """Demand of one sweep for a cluster.
 
     Attributes:
@@ -65,10 +65,10 @@ class Claim:
     beat: int = 0
 
 
-_CLAIM: Final = TypeAdapter(Claim)
+_CLAIM: Final = TypeAdapter(ClusterClaim)
 
 
-def fair_shares(total: Mapping[str, float], claims: Mapping[str, Claim]) -> dict[str, int]:
+def fair_shares(total: Mapping[str, float], claims: Mapping[str, ClusterClaim]) -> dict[str, int]:
     """Number of packs that each sweep may train at once: weighted max-min fairness.
 
     Packs are given one by one, each to the sweep with the smallest weighted share. Its share is the
@@ -91,7 +91,9 @@ def fair_shares(total: Mapping[str, float], claims: Mapping[str, Claim]) -> dict
     return packs
 
 
-def may_request_more(sweep: str, total: Mapping[str, float], claims: Mapping[str, Claim]) -> bool:
+def may_request_more(
+    sweep: str, total: Mapping[str, float], claims: Mapping[str, ClusterClaim]
+) -> bool:
     """Whether a sweep may wait for capacity beyond its share, which new nodes would bring.
 
     New capacity goes first to the sweep with the smallest weighted share. Nothing is new while
@@ -105,13 +107,13 @@ def may_request_more(sweep: str, total: Mapping[str, float], claims: Mapping[str
     return min(unsatisfied, key=shares.__getitem__, default=sweep) == sweep
 
 
-def _weighted_share(claim: Claim, cost: float, packs: int) -> tuple[float, float]:
+def _weighted_share(claim: ClusterClaim, cost: float, packs: int) -> tuple[float, float]:
     """Weighted share of a sweep that has some packs, then its rank among equals."""
     is_held = claim.held > packs
     return packs * cost, claim.usage - is_held * _TURN_SECONDS * cost
 
 
-def _pack_costs(total: Mapping[str, float], claims: Mapping[str, Claim]) -> dict[str, float]:
+def _pack_costs(total: Mapping[str, float], claims: Mapping[str, ClusterClaim]) -> dict[str, float]:
     """Largest share of a resource that one pack of each sweep takes, by the sweep's weight."""
     costs = {}
     for name, claim in claims.items():
@@ -139,7 +141,7 @@ class ClusterShare:
         self.has_more = False
         self.limit = max(1, most)
         self._beat, self._beaten_at, self._usage = 0, 0.0, 0.0
-        self._changes: dict[str, tuple[Claim, float]] = {}
+        self._changes: dict[str, tuple[ClusterClaim, float]] = {}
         self._unused: dict[tuple[str, int], float] = {}
 
     def claim(self, total: Mapping[str, float], most: int, now: float) -> bytes:
@@ -181,12 +183,14 @@ class ClusterShare:
         self.limit = limit if most_packs == "auto" else min(limit, most_packs)
         return dead
 
-    def _own(self, most: int) -> Claim:
+    def _own(self, most: int) -> ClusterClaim:
         wanted = most if self.has_more else min(self.packs, most)
         weight, bundle = self.resources.weight, self.resources.bundle()
-        return Claim(weight, bundle, wanted, self.held, self._usage, self._beat)
+        return ClusterClaim(weight, bundle, wanted, self.held, self._usage, self._beat)
 
-    def _living(self, texts: Mapping[str, bytes], now: float) -> tuple[dict[str, Claim], list[str]]:
+    def _living(
+        self, texts: Mapping[str, bytes], now: float
+    ) -> tuple[dict[str, ClusterClaim], list[str]]:
         """Claims that changed within the last seconds, and the names of the others."""
         living, dead = {}, []
         for name, text in texts.items():
@@ -201,8 +205,8 @@ class ClusterShare:
         return living, dead
 
     def _usable(
-        self, total: Mapping[str, float], claims: Mapping[str, Claim], now: float
-    ) -> dict[str, Claim]:
+        self, total: Mapping[str, float], claims: Mapping[str, ClusterClaim], now: float
+    ) -> dict[str, ClusterClaim]:
         """Claims, without what other sweeps could have had for a minute and did not take."""
         shares = fair_shares(total, claims)
         is_free = all(claim.held <= shares[name] for name, claim in claims.items())

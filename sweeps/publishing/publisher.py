@@ -24,10 +24,10 @@ from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result
 from sweeps.analysis.text import format_count
 from sweeps.report.figures.point_picture import PICTURE_FILE, point_picture
 from sweeps.report.headline import headline
-from sweeps.report.summary import PAGE_FILE, copy_summary_files
+from sweeps.report.summary import copy_summary_files
 from sweeps.store.lease import Outage, read_heartbeat
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import Manifest
+from sweeps.store.manifest import PAGE_FILE, Manifest
 from sweeps.store.reader import PointReader
 from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
 from tracking.errors import RejectedRecordError, TrackingError, redact, strip_credentials

@@ -30,9 +30,9 @@ from sweeps.report.explorer import explorer_data
 from sweeps.report.figures.overview import fronts_chart
 from sweeps.report.figures.plotly_charts import plotly_figure, plotly_script
 from sweeps.report.figures.png_charts import figure_png
-from sweeps.report.summary import read_runs_page
 from sweeps.report.tables import flag_warnings
 from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import read_runs_page
 from sweeps.study.yaml_reader import dump_yaml
 
 

@@ -20,11 +20,6 @@ FIGURE_FILES = tuple(
 SUMMARY_FILES = ("points.parquet", "front.parquet", "front.png", "report.html", *FIGURE_FILES)
 """Names of all files of a summary; a sweep has the figures that its data allow."""
 
-PAGE_FILE = "mlflow.url"
-"""File with the address of a sweep's runs in MLflow, without credentials."""
-
-_MAX_PAGE_BYTES = 2000
-
 
 def preload_plotting() -> None:
     """Starts a thread that loads the plotting libraries, which takes about a second."""
@@ -49,15 +44,6 @@ def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
         for path in paths:
             ledger.directory.write(path.name, path.read_bytes())
     return tuple(path.name for path in paths)
-
-
-def read_runs_page(ledger: Ledger) -> str:
-    """Reads the address of a sweep's runs in MLflow, as a publisher recorded it; empty if none."""
-    try:
-        page = ledger.directory.read(PAGE_FILE, _MAX_PAGE_BYTES).decode().strip()
-    except (OSError, ValueError):
-        return ""
-    return page if page.startswith(("http://", "https://")) else ""
 
 
 def copy_summary_files(ledger: Ledger, folder: Path) -> dict[str, Path]:

@@ -19,7 +19,11 @@ from sweeps.store.ledger import Ledger
 from sweeps.study.spec import Study
 from tracking.errors import strip_credentials
 
+PAGE_FILE: Final = "mlflow.url"
+"""File beside the manifest with the address of a sweep's runs in MLflow, without credentials."""
+
 PROJECT_NAME: Final = "privnets-sweeps"
+_MAX_PAGE_BYTES: Final = 2000
 _PACKAGES: Final = (PROJECT_NAME, "torch", "ray", "mlflow", "numpy", "scikit-learn")
 _CREDENTIAL_VARIABLES: Final = (
     "MLFLOW_TRACKING_TOKEN",
@@ -173,6 +177,15 @@ def read_manifest(ledger: Ledger) -> Manifest:
             f"{path} is of the sweep {manifest.sweep!r}; a sweep's directory must keep its name"
         )
     return manifest
+
+
+def read_runs_page(ledger: Ledger) -> str:
+    """Reads the address of a sweep's runs in MLflow, as a publisher recorded it; empty if none."""
+    try:
+        page = ledger.directory.read(PAGE_FILE, _MAX_PAGE_BYTES).decode().strip()
+    except (OSError, ValueError):
+        return ""
+    return page if page.startswith(("http://", "https://")) else ""
 
 
 def choose_tracking_uri(manifest: Manifest, requested: str | None) -> str:

@@ -230,7 +230,7 @@ class UNetReleaser(Releaser):
         return draw_parameters(lambda: UNet(*self._sizes), random)
 
     def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
-        """That of the features of lowest resolution."""
+        """Shape of the features of lowest resolution."""
         return noise_shape(self.side, self.width)
 
     def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:

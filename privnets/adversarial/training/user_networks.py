@@ -35,7 +35,7 @@ class UserModules:
             entry: Field of the configuration, for errors.
 
         Raises:
-            UserFormError: If the module fails, or has buffers although it is to be trained.
+            UserFormError: If the module fails, or is trained although it has buffers.
         """
         self._make, self._entry = make, entry
         module = self._create()

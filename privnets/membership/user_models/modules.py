@@ -39,7 +39,7 @@ class ModuleModel(UserModel):
         return info.task != "regression"
 
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
-        """Adds unknown parameters, batches that do not fit, and changes of what is no image."""
+        """Adds unknown parameters, batches that do not fit, and image changes of other records."""
         invalid = super().invalid_fields(config, info)
         invalid += self.invalid_parameters()
         size = self.reference.training.batch_size

@@ -24,7 +24,7 @@ from small_sweeps import STUDY, study_file
 import tracking
 from cluster.ray_internals import delete_cluster_value, write_cluster_value
 from sweeps.engine.executor import execute
-from sweeps.engine.sharing import Claim, ClusterShare, fair_shares, may_request_more
+from sweeps.engine.sharing import ClusterClaim, ClusterShare, fair_shares, may_request_more
 from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
@@ -49,7 +49,7 @@ _weights = st.sampled_from([0.5, 1.0, 2.0, 3.0])
 _claims = st.dictionaries(
     st.sampled_from("abcdef"),
     st.builds(
-        Claim,
+        ClusterClaim,
         weight=_weights,
         bundle=st.just({"CPU": 1.0}),
         wanted=st.integers(0, 12),
@@ -61,7 +61,9 @@ _claims = st.dictionaries(
 
 
 @given(claims=_claims, slots=st.integers(0, 20))
-def test_no_slot_is_idle_while_a_sweep_wants_one(claims: dict[str, Claim], slots: int) -> None:
+def test_no_slot_is_idle_while_a_sweep_wants_one(
+    claims: dict[str, ClusterClaim], slots: int
+) -> None:
     shares = fair_shares({"CPU": float(slots)}, claims)
     assert sum(shares.values()) == min(slots, sum(claim.wanted for claim in claims.values()))
     assert all(0 <= shares[name] <= claim.wanted for name, claim in claims.items())
@@ -69,7 +71,7 @@ def test_no_slot_is_idle_while_a_sweep_wants_one(claims: dict[str, Claim], slots
 
 @given(claims=_claims, slots=st.integers(0, 20))
 def test_a_sweep_has_less_than_another_only_by_its_weight_or_one_pack(
-    claims: dict[str, Claim], slots: int
+    claims: dict[str, ClusterClaim], slots: int
 ) -> None:
     """Weighted max-min fairness in whole packs."""
     shares = fair_shares({"CPU": float(slots)}, claims)
@@ -82,20 +84,20 @@ def test_a_sweep_has_less_than_another_only_by_its_weight_or_one_pack(
 
 def test_shares_follow_weights_and_the_scarcest_resource() -> None:
     cpus, gpus = {"CPU": 1.0}, {"CPU": 1.0, "GPU": 0.5}
-    claims = {"light": Claim(1, cpus, 99), "heavy": Claim(2, cpus, 99)}
+    claims = {"light": ClusterClaim(1, cpus, 99), "heavy": ClusterClaim(2, cpus, 99)}
     assert fair_shares({"CPU": 9}, claims) == {"light": 3, "heavy": 6}
     # Four packs take all GPUs; the other sweep needs none, and gets the rest.
-    claims = {"cpu": Claim(1, cpus, 99), "gpu": Claim(1, gpus, 99)}
+    claims = {"cpu": ClusterClaim(1, cpus, 99), "gpu": ClusterClaim(1, gpus, 99)}
     assert fair_shares({"CPU": 20, "GPU": 2}, claims) == {"cpu": 16, "gpu": 4}
 
 
 def test_new_capacity_is_for_the_sweep_with_the_smallest_share() -> None:
     held = {"a": 2, "b": 1}
-    claims = {n: Claim(1, {"CPU": 1.0}, 9, held[n]) for n in "ab"}
+    claims = {n: ClusterClaim(1, {"CPU": 1.0}, 9, held[n]) for n in "ab"}
     assert not may_request_more("a", {"CPU": 3}, claims)
     assert may_request_more("b", {"CPU": 3}, claims)
     # Not before the other has its share of what there is.
-    claims["a"] = Claim(1, {"CPU": 1.0}, 9, held=1)
+    claims["a"] = ClusterClaim(1, {"CPU": 1.0}, 9, held=1)
     assert not may_request_more("b", {"CPU": 3}, claims)
 
 
@@ -257,8 +259,8 @@ def test_a_sweep_waits_without_a_slot_and_then_trains_on(
     def claim_all() -> None:
         _wait_for(lambda: _packs(tmp_path, "held") == 2)
         for beat in range(24):
-            other = Claim(1, {"CPU": 2.0}, 1, usage=-1e9, beat=beat)
-            write_cluster_value("sweeps/claims/other", TypeAdapter(Claim).dump_json(other))
+            other = ClusterClaim(1, {"CPU": 2.0}, 1, usage=-1e9, beat=beat)
+            write_cluster_value("sweeps/claims/other", TypeAdapter(ClusterClaim).dump_json(other))
             if beat == 6:
                 for ticket in range(4):
                     (turnstile_tickets / str(ticket)).touch()

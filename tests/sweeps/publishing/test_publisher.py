@@ -40,10 +40,9 @@ from sweeps.publishing.publisher import (
     publish_until_ordered,
 )
 from sweeps.report.headline import headline
-from sweeps.report.summary import PAGE_FILE, read_runs_page
 from sweeps.store.lease import Heartbeat, Outage
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import Manifest, read_manifest, write_manifest
+from sweeps.store.manifest import PAGE_FILE, Manifest, read_manifest, read_runs_page, write_manifest
 from sweeps.store.reader import PointReader
 from sweeps.study.loader import load
 from tracking import runs

@@ -29,9 +29,9 @@ from sweeps.analysis.pareto import pareto_front
 from sweeps.report.contents import ReportContents
 from sweeps.report.figures.charts import SEARCHED
 from sweeps.report.page import write_report
-from sweeps.report.summary import PAGE_FILE
 from sweeps.report.tables import failures_table, notes_table
 from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import PAGE_FILE
 from sweeps.store.reader import Note
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
