@@ -205,7 +205,7 @@ def _run_plan(
         raise typer.Exit(128 + number) from None
     with _closed_output_allowed():
         if not outcome.has_trained and outcome.interrupted_by is None:
-            typer.echo(f"{sweep} was already finished; nothing to train.", err=True)
+            typer.echo(f"{sweep}: nothing to train; all trainings are finished.", err=True)
         _print_outcome(outcome, tracking_uri, resume_command)
     raise typer.Exit(outcome.exit_code)
 
