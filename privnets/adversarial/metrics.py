@@ -122,6 +122,6 @@ def interim_objectives(problem: Problem, config: AdversarialConfig) -> frozenset
         keys |= {*PRIVACY_KEYS}
         if spec.copies_input:
             keys.add("utility/normalized_error")
-        if spec.utility_classes:
+        if spec.utility_classes and not spec.has_either_label:
             keys |= {"utility/refitted_accuracy", "utility/censored"}
     return frozenset(keys)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.evaluation.estimates import Estimate
-    from privnets.adversarial.records import Release
+    from privnets.adversarial.records import Guesses, Release, Rows
 
 NetworkKind = Literal["perceptron", "convolutional", "separable", "recurrent"]
 
@@ -49,6 +49,7 @@ class ProblemSpec:
         copies_input: Whether a release should resemble its record.
         unused_fields: Configuration fields without effect on the problem.
         extra_metrics: Metric keys that only this problem reports.
+        has_either_label: Whether a record has a secret or a utility label, never both.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ProblemSpec:
     copies_input: bool = True
     unused_fields: tuple[str, ...] = ()
     extra_metrics: tuple[str, ...] = ()
+    has_either_label: bool = False
 
     @property
     def is_sequential(self) -> bool:
@@ -248,6 +250,14 @@ class Problem(ABC):
     def release_details(self, release: Release) -> ReleaseDetails:
         """Measures one trained releaser and shows examples of its test release."""
         return ReleaseDetails()
+
+    def attacker_details(self, guesses: Guesses, rows: Rows) -> Mapping[str, Estimate]:
+        """Measures of the strongest attacker's guesses of the known secrets of test.
+
+        Keys begin with `attacker_`. `ProblemSpec.extra_metrics` has them below `privacy/`, for the
+        release, and below `baseline/`, for raw records.
+        """
+        return {}
 
 
 class ProblemReference(UserForm):

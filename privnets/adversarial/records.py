@@ -15,7 +15,7 @@ from privnets.adversarial.problem import Problem, Splits
 from privnets.points import Curve
 
 MISSING = -1
-"""Class of an unknown secret; it counts in no loss and no score."""
+"""Class of an unknown label; it counts in no loss and no score."""
 
 PARTS = ("attack", "validation", "test")
 
@@ -28,7 +28,8 @@ class Pool:
         x: Observed data on the networks' scale, float32: vectors [N, d], images [N, c, h, w] with
             pixels in [0, 1], or standardised sequences [N, T, 1].
         secret: Classes from 0, int64, shape [N], or [N, T] for sequences; `MISSING` if unknown.
-        utility: Classes from 0, int64, shape [N]; None without a utility label.
+        utility: Classes from 0, int64, shape [N]; None without a utility label, and `MISSING` where
+            it does not count.
         side: Public side information, float32, shape [N, T, c]; None if there is none.
         present: Whether a step was observed, bool, shape [N, T]; None if all were. Elsewhere `x`
             is 0 and `secret` is `MISSING`.
@@ -139,6 +140,19 @@ class Rows:
     record: NDArray[np.int64]
     step: NDArray[np.int64]
     cluster: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Guesses:
+    """An attacker's guesses of the known secrets of test, in the order of `Rows`.
+
+    Attributes:
+        decision: Classes, for balanced accuracy, shape [k].
+        log_p: Calibrated log probabilities, shape [k, C].
+    """
+
+    decision: NDArray[np.int64]
+    log_p: NDArray[np.float64]
 
 
 def load_pool(

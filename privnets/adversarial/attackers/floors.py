@@ -19,7 +19,14 @@ from privnets.adversarial.attackers.scores import (
 )
 from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY
-from privnets.adversarial.records import Evidence, Exposure, Rows, class_frequencies, known_rows
+from privnets.adversarial.records import (
+    MISSING,
+    Evidence,
+    Exposure,
+    Rows,
+    class_frequencies,
+    known_rows,
+)
 
 _PRIOR, _LABEL, _SIDE = FLOOR_KEYS
 
@@ -105,7 +112,9 @@ class _LabelTable:
         rows, labels = known_rows(attack), _labels(attack)
         prior = class_frequencies(rows.secret, classes)
         counts = np.tile(prior, (int(labels.max()) + 1, 1))  # the prior weighs as one record
-        np.add.at(counts, (labels[rows.record], rows.secret), 1)
+        own = labels[rows.record]
+        known = own != MISSING
+        np.add.at(counts, (own[known], rows.secret[known]), 1)
         return cls(counts, prior)
 
     def accuracy(self, labels: NDArray[np.int64], rows: Rows) -> Estimate:

@@ -44,6 +44,7 @@ from privnets.adversarial.metrics import (
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import (
     Evidence,
+    Guesses,
     class_frequencies,
     evidence_defect,
     known_rows,
@@ -96,6 +97,7 @@ class PanelResult:
         notes: Key to the strongest attacker's name, or why a flag is raised or a metric undefined.
         strongest: Attacker with the best balanced accuracy on validation; None if none is scored.
         curves: `attacker/<name>` to the lowest validation loss so far of each network, nats.
+        guesses: The strongest attacker's; None if no attacker is scored.
     """
 
     metrics: Mapping[str, float]
@@ -103,6 +105,7 @@ class PanelResult:
     notes: Mapping[str, str]
     strongest: str | None
     curves: Mapping[str, Curve]
+    guesses: Guesses | None = None
 
 
 def build_panel(problem: Problem, config: AdversarialConfig) -> Panel:
@@ -324,7 +327,8 @@ def _score(
     notes |= {key: reason for key, reason in flags.items() if reason}
     errors = {key: estimate.error for key, estimate in estimates.items()}
     curves = {f"{CURVE}{p.name}": p.curve for p in posteriors if p.curve is not None}
-    return PanelResult(metrics, errors, notes, best.name, curves)
+    guesses = Guesses(best.decision, best.calibrated.test)
+    return PanelResult(metrics, errors, notes, best.name, curves, guesses)
 
 
 def _sees_side(attacker: Posterior | Assessment) -> bool:

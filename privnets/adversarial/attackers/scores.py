@@ -52,6 +52,7 @@ class Assessment:
     Attributes:
         name: The attacker's name in metric keys.
         calibrated: Its calibrated beliefs.
+        decision: Its decisions for balanced accuracy on test, shape [n].
         validation_accuracy: Balanced accuracy on validation, which chooses the strongest.
         validation_leakage: Leakage on validation, nats, which chooses the leakage to report.
         accuracy: Balanced accuracy on test.
@@ -62,6 +63,7 @@ class Assessment:
 
     name: str
     calibrated: Beliefs
+    decision: NDArray[np.int64]
     validation_accuracy: Estimate
     validation_leakage: Estimate
     accuracy: Estimate
@@ -97,6 +99,7 @@ def assess(
     return Assessment(
         name=posterior.name,
         calibrated=calibrated,
+        decision=decisions[1],
         validation_accuracy=balanced_accuracy(decisions[0], validation, len(prior)),
         validation_leakage=leakage(calibrated.validation, reference.validation, validation),
         accuracy=balanced_accuracy(decisions[1], test, len(prior)),

@@ -27,9 +27,9 @@ from privnets.adversarial.attackers.panel import build_panel, score_releases
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.records import Evidence
+from privnets.adversarial.records import Evidence, Guesses
 
-_VERSION = 3
+_VERSION = 4
 _POLL_SECONDS = 0.2
 # Fields on which raw records and the attackers' training depend.
 _FIELDS = {
@@ -49,10 +49,12 @@ class Baseline:
     Attributes:
         attacker: Balanced accuracy of the strongest attacker, and its standard error.
         utility: The fresh utility network.
+        guesses: The strongest attacker's; None if no attacker is scored.
     """
 
     attacker: tuple[float, float]
     utility: FittedUtility
+    guesses: Guesses | None
 
 
 class Baselines:
@@ -130,14 +132,15 @@ def _compute_baselines(
     problem: Problem, configs: Sequence[AdversarialConfig], raw: Sequence[Evidence]
 ) -> Generator[object, None, list[Baseline]]:
     utility = yield from fit_utility(problem, configs, raw, "baseline utility")
-    attackers: list[tuple[float, float]] = []
+    baselines: list[Baseline] = []
     labels = [fitted.likeliest_labels for fitted in utility]
     for result in score_releases(raw, build_panel(problem, configs[0]), configs, labels):
         yield None
         if result is not None:
             key = "privacy/attacker_balanced_accuracy"
-            attackers.append((result.metrics[key], result.standard_errors.get(key, math.nan)))
-    return [Baseline(a, u) for a, u in zip(attackers, utility, strict=True)]
+            attacker = (result.metrics[key], result.standard_errors.get(key, math.nan))
+            baselines.append(Baseline(attacker, utility[len(baselines)], result.guesses))
+    return baselines
 
 
 def _cache_key(problem: Problem, config: AdversarialConfig) -> str:
@@ -160,7 +163,8 @@ def _read(key: str) -> Baseline | None:
         return None
     value, error = arrays["attacker"].tolist()
     utility = FittedUtility(arrays["log_utility"], bool(arrays["utility_converged"]))
-    return Baseline((value, error), utility)
+    guesses = Guesses(arrays["decision"], arrays["log_secret"]) if "decision" in arrays else None
+    return Baseline((value, error), utility, guesses)
 
 
 def _write(key: str, baseline: Baseline) -> None:
@@ -169,6 +173,8 @@ def _write(key: str, baseline: Baseline) -> None:
         "log_utility": baseline.utility.log_p,
         "utility_converged": np.array(baseline.utility.converged),
     }
+    if baseline.guesses is not None:
+        arrays |= {"decision": baseline.guesses.decision, "log_secret": baseline.guesses.log_p}
     cache.write(_path(key), arrays)
 
 

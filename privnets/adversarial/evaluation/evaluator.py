@@ -28,9 +28,11 @@ from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.metrics import BELOW_BOUND, metric_keys
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import (
+    MISSING,
     PARTS,
     Evidence,
     Exposure,
+    Guesses,
     Pool,
     Release,
     known_rows,
@@ -139,7 +141,8 @@ def utility_accuracy(log_p: Tensor, released: Exposure) -> Estimate:
     """Accuracy of the utility network that was trained with the releaser, by its outputs [n, C]."""
     assert released.utility is not None
     right = (log_p.argmax(-1) == released.utility).double().cpu().numpy()
-    return estimates.mean(right, _group(released))
+    known = (released.utility != MISSING).double().cpu().numpy()
+    return estimates.ratio(right, known, _group(released))
 
 
 def failed_replicate(problem: Problem, config: AdversarialConfig, reason: str) -> Replicate:
@@ -175,6 +178,8 @@ def _attacked_replicate(
         draft.notes[_RAW] = "attackers of the raw records could not be scored"
     _add_adversary(draft)
     _add_control_flags(draft)
+    _add_attacker_details(draft, "privacy", result.guesses)
+    _add_attacker_details(draft, "baseline", baseline.guesses)
     _add_normalized_error(draft)
     if not draft.problem.spec.utility_classes:
         return _finish(draft)
@@ -252,6 +257,17 @@ def _add_flag(draft: _Draft, key: str, excess: float, reason: str) -> None:
         draft.notes[key] = reason
 
 
+def _add_attacker_details(draft: _Draft, kind: str, guesses: Guesses | None) -> None:
+    """Adds the problem's measures of an attacker's guesses below `privacy/` or `baseline/`."""
+    if guesses is None:
+        keys = [k for k in draft.problem.spec.extra_metrics if k.startswith(f"{kind}/attacker_")]
+        draft.notes |= dict.fromkeys(keys, "attackers could not be scored")
+        return
+    rows = known_rows(draft.release.released.test)
+    for name, estimate in draft.problem.attacker_details(guesses, rows).items():
+        draft.add(f"{kind}/{name}", estimate)
+
+
 def _add_normalized_error(draft: _Draft) -> None:
     key, problem, release = "utility/normalized_error", draft.problem, draft.release
     if not problem.spec.copies_input:
@@ -273,11 +289,13 @@ def _add_utility(draft: _Draft, baseline: Baseline, refitted: FittedUtility) -> 
     test = draft.release.released.test
     assert test.utility is not None
     label, group = test.utility.cpu().numpy(), _group(test)
+    known = (label != MISSING).astype(float)
     for key, fitted in (
         ("utility/refitted_accuracy", refitted),
         ("baseline/utility_accuracy", baseline.utility),
     ):
-        draft.add(key, estimates.mean((fitted.log_p.argmax(-1) == label).astype(float), group))
+        right = (fitted.log_p.argmax(-1) == label).astype(float)
+        draft.add(key, estimates.ratio(right, known, group))
         if not fitted.converged:
             reasons = [draft.notes.get(_NOT_CONVERGED, ""), f"steps ran out for {key}"]
             draft.metrics[_NOT_CONVERGED] = 1.0
@@ -285,7 +303,7 @@ def _add_utility(draft: _Draft, baseline: Baseline, refitted: FittedUtility) -> 
     # The cross-entropy of any network bounds the conditional entropy from above, up to chance.
     rows = np.arange(len(label))
     lost = baseline.utility.log_p[rows, label] - refitted.log_p[rows, label]
-    draft.add("utility/censored", estimates.mean(lost, group))
+    draft.add("utility/censored", estimates.ratio(lost * known, known, group))
 
 
 def _add_bound(draft: _Draft, informations: Sequence[str]) -> None:

@@ -144,7 +144,7 @@ def _judge_release(
     if len(np.unique(rows.secret)) < spec.secret_classes or not fold.any():
         return {}
     labels = [(fitted.rows.secret, spec.secret_classes)]
-    if attack.utility is not None and log_utility is not None:
+    if attack.utility is not None and log_utility is not None and not spec.has_either_label:
         labels.append((_rows_of(attack.utility, fitted.rows), spec.utility_classes))
     targets = np.concatenate([np.eye(size, dtype=np.float32)[label] for label, size in labels], 1)
     tables = (fitted.x, scored.x, targets)
@@ -154,7 +154,7 @@ def _judge_release(
     priors = [class_frequencies(*label) for label in labels]
     own = shares[..., : spec.secret_classes]
     measured = _privacy(select_beliefs(own, rows.secret, priors[0], fold), priors[0], rows, config)
-    if validation.utility is not None and log_utility is not None:
+    if validation.utility is not None and log_utility is not None and len(labels) > 1:
         label = _rows_of(validation.utility, rows)
         competing = _rows_of(log_utility, rows)[None]
         rivals = [shares[..., spec.secret_classes :], np.exp(competing)]

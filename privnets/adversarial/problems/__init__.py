@@ -18,7 +18,10 @@ PROBLEMS: Final[Registry[Problem]] = Registry(
         "digits": "privnets.adversarial.problems.digits:DigitsProblem",
         "amnist": "privnets.adversarial.problems.amnist:AmnistProblem",
         "eco": "privnets.adversarial.problems.eco:EcoProblem",
-        "gender-emotion": "privnets.adversarial.problems.faces:GenderEmotionProblem",
-        "subject-gender": "privnets.adversarial.problems.faces:SubjectGenderProblem",
+        "gender-emotion": "privnets.adversarial.problems.gender_emotion:GenderEmotionProblem",
+        "subject-gender": "privnets.adversarial.problems.subject_gender:SubjectGenderProblem",
+        "subject-within-subject": (
+            "privnets.adversarial.problems.subject_within_subject:SubjectWithinSubjectProblem"
+        ),
     },
 )

@@ -1,6 +1,6 @@
-"""Photographs of faces: one attribute is useful, another is secret (ICLR 2019 submission).
+"""Photographs of faces with a useful label and a secret one (ICLR 2019 submission).
 
-Standard errors are clustered by person. Splits of `gender-emotion` share no person.
+Standard errors are clustered by person.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
@@ -33,6 +33,7 @@ from privnets.adversarial.problem import (
     stratified_sizes,
     subsample,
 )
+from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.digits import (
     UNUSED_BY_IMAGES,
     example_records,
@@ -48,13 +49,13 @@ from privnets.randomness import generator
 
 if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import Release
+    from privnets.adversarial.records import Guesses, Release, Rows
 
 Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numerator and denominator of a share, as `estimates.ratio` takes them, shape [n] each."""
 
 CollectionName = Literal["lfw", "celeba", "facescrub", "vggface2"]
-_SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
+SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 _USED_SHARE: Final = 0.97  # people are not divided, so that some images fit into no split
 _DEFAULTS: Final[Mapping[str, Scalar]] = {
     "objective": "squared-kl",
@@ -68,14 +69,11 @@ _DEFAULTS: Final[Mapping[str, Scalar]] = {
 }
 _ATTACKER_WIDTH: Final = 64
 """Of the full panel; the quick one has half of it, as much as the adversary by default."""
-_KINDS: Final = ("baseline", "utility")  # of the raw records, and of the release
+_KINDS: Final = ("baseline", "utility")
+"""First parts of the keys of a network of raw images: on the raw records, and on the release."""
 _MIN_IMAGES: Final = 20  # of a person whose identity is a label
 _MAX_PEOPLE: Final = 100
 _TOP: Final = 5
-_MAN_PROBABILITIES: Final = tuple(
-    f"diagnostic/man_probability_{of}"
-    for of in ("prior", "men", "women", "gap_of_men", "gap_of_women")
-)
 _MAX_NUMBERS: Final = 2**30  # pixels of all images, times channels; 4 GiB
 _EXAMPLES: Final = 24
 
@@ -84,7 +82,7 @@ _EXAMPLES: Final = 24
 class FaceRecords:
     """Images that a problem uses, by their row in the collection, and their labels, shape [n].
 
-    `is_test` is that of `FaceLabels`.
+    `is_test` is that of `FaceLabels`. A label that does not count is `UNKNOWN`.
     """
 
     rows: NDArray[np.int64]
@@ -94,18 +92,33 @@ class FaceRecords:
     is_test: NDArray[np.bool_] | None
 
 
-def _spec(name: str, utility_classes: int, measures: Sequence[str]) -> ProblemSpec:
+def face_spec(
+    name: str,
+    classes: tuple[int, int],
+    network_measures: Sequence[str],
+    attacker_measures: Sequence[str],
+) -> ProblemSpec:
+    """Description of a problem on faces.
+
+    Args:
+        name: The problem's name.
+        classes: Classes of the secret, and of the utility label.
+        network_measures: Names that `FaceProblem.measure` gives.
+        attacker_measures: Names that `FaceProblem.attacker_details` gives.
+    """
+    keys = [f"{kind}/raw_network_{m}" for kind in _KINDS for m in network_measures]
+    keys += [f"{kind}/{m}" for kind in ("baseline", "privacy") for m in attacker_measures]
     return ProblemSpec(
         name=name,
-        secret_classes=2,
-        utility_classes=utility_classes,
+        secret_classes=classes[0],
+        utility_classes=classes[1],
         network="separable",
         pixels=True,
         attacker_width=_ATTACKER_WIDTH,
         releasers=("mlp", "convolutional", "unet"),
         unused_fields=UNUSED_BY_IMAGES,
         defaults=_DEFAULTS,
-        extra_metrics=tuple(f"{kind}/raw_network_{m}" for kind in _KINDS for m in measures),
+        extra_metrics=tuple(keys),
     )
 
 
@@ -141,7 +154,10 @@ class FaceProblem(Problem):
     @staticmethod
     @abstractmethod
     def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
-        """Accuracies of a utility network by its log probabilities [n, C], by name."""
+        """Accuracies of a utility network by its log probabilities [n, C], by name.
+
+        All labels [n] are known.
+        """
 
     @property
     def remarks(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -206,15 +222,16 @@ class FaceProblem(Problem):
         assert test.utility is not None
         assert test.group is not None
         label, person = test.utility.cpu().numpy(), test.group.cpu().numpy()
+        known = label != UNKNOWN
         if release.raw_utility is None:
             reason = "objective alpha trains no utility network on raw images in scenario joint"
             keys = [key for key in self.spec.extra_metrics if "raw_network" in key]
             notes = dict.fromkeys(keys, reason)
         else:
             for kind, log_p in zip(_KINDS, release.raw_utility, strict=True):
-                measures = self.measure(log_p.double().cpu().numpy(), label)
+                measures = self.measure(log_p.double().cpu().numpy()[known], label[known])
                 for name, scores in measures.items():
-                    found[f"{kind}/raw_network_{name}"] = estimates.ratio(*scores, person)
+                    found[f"{kind}/raw_network_{name}"] = estimates.ratio(*scores, person[known])
         artifacts = self._example_images(release) if self._stores_examples else {}
         return ReleaseDetails(notes=notes, artifacts=artifacts).with_estimates(found)
 
@@ -229,11 +246,11 @@ class FaceProblem(Problem):
         is_lfw = self._collection == "lfw"
         count = self.lfw_records if is_lfw else len(self._records.rows)
         if self.divides_people:
-            return stratified_sizes(count, _SHARES)
+            return stratified_sizes(count, SHARES)
         is_test = None if is_lfw else self._records.is_test
         if is_test is None:
-            return stratified_sizes(int(_USED_SHARE * count), _SHARES)
-        sizes = stratified_sizes(int(_USED_SHARE * np.count_nonzero(~is_test)), _SHARES[:3])
+            return stratified_sizes(int(_USED_SHARE * count), SHARES)
+        sizes = stratified_sizes(int(_USED_SHARE * np.count_nonzero(~is_test)), SHARES[:3])
         return [*sizes, int(np.count_nonzero(is_test))]
 
     @property
@@ -255,7 +272,7 @@ class FaceProblem(Problem):
         """
         records, sizes = self._records, self._whole_sizes
         if self.divides_people:
-            return subsampled_split(config, records.utility, _SHARES)
+            return subsampled_split(config, records.utility, SHARES)
         order = np.lexsort((records.utility, records.secret))
         if records.is_test is None:
             parts = split_by_person(records.person, sizes, config.seed)
@@ -282,99 +299,6 @@ class FaceProblem(Problem):
         return {"release.safetensors": save(arrays)}
 
 
-class GenderEmotionProblem(FaceProblem):
-    """The person's gender is useful, and whether the person smiles is secret."""
-
-    collections = ("lfw", "celeba")
-    lfw_records = 12_442
-    spec = _spec("gender-emotion", 2, ("accuracy", "accuracy_men", "accuracy_women"))
-
-    def select(self, labels: FaceLabels) -> FaceRecords:
-        """Images with both labels."""
-        rows = np.flatnonzero((labels.male != UNKNOWN) & (labels.smiling != UNKNOWN))
-        is_test = None if labels.is_test is None else labels.is_test[rows]
-        return FaceRecords(
-            rows, labels.identity[rows], labels.smiling[rows], labels.male[rows], is_test
-        )
-
-    @staticmethod
-    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
-        """Accuracy, and that for men and for women."""
-        right = (log_p.argmax(1) == label).astype(float)
-        men, women = (label == 1).astype(float), (label == 0).astype(float)
-        return {
-            "accuracy": (right, np.ones(len(label))),
-            "accuracy_men": (right * men, men),
-            "accuracy_women": (right * women, women),
-        }
-
-
-class SubjectGenderProblem(FaceProblem):
-    """The person's identity is useful, and the gender is secret.
-
-    People are those with at least 20 images, or the 100 of them with most. Identity determines the
-    gender. So no release can keep the identity and hide the gender from fresh attackers; it can
-    only fool a network that is held fixed.
-    """
-
-    collections = ("lfw", "celeba", "facescrub", "vggface2")
-    divides_people = True
-    lfw_records = 3_023
-    lfw_people: ClassVar[int] = 62
-
-    @cached_property
-    def spec(self) -> ProblemSpec:  # type: ignore[override]
-        """Description, with a class for each person."""
-        is_lfw = self._collection == "lfw"
-        people = self.lfw_people if is_lfw else int(self._records.utility.max()) + 1
-        spec = _spec("subject-gender", people, ("accuracy", "top5_accuracy"))
-        return replace(spec, extra_metrics=(*spec.extra_metrics, *_MAN_PROBABILITIES))
-
-    def select(self, labels: FaceLabels) -> FaceRecords:
-        """Images of people with many, whose gender is known."""
-        known = np.flatnonzero(labels.male != UNKNOWN)
-        counts = np.bincount(labels.identity[known])
-        most = np.argsort(-counts, kind="stable")[:_MAX_PEOPLE]
-        people = np.sort(most[counts[most] >= _MIN_IMAGES])
-        rows = known[np.isin(labels.identity[known], people)]
-        identity = labels.identity[rows]
-        number = np.searchsorted(people, identity)
-        return FaceRecords(rows, identity, labels.male[rows], number, None)
-
-    def release_details(self, release: Release) -> ReleaseDetails:
-        """Adds what the game's network of the gender believes about men and about women."""
-        details = super().release_details(release)
-        secret = release.released.test.secret.cpu().numpy()
-        man = release.adversary[:, 1].exp().double().cpu().numpy()
-        assert release.released.test.group is not None
-        person = release.released.test.group.cpu().numpy()
-        prior = estimates.mean(secret.astype(float), person)
-        beliefs = [
-            estimates.ratio(man * is_gender, is_gender.astype(float), person)
-            for is_gender in (secret == 1, secret == 0)
-        ]
-        gaps = [replace(gap, value=abs(gap.value)) for gap in (each - prior for each in beliefs)]
-        found = dict(zip(_MAN_PROBABILITIES, (prior, *beliefs, *gaps), strict=True))
-        return details.with_estimates(found)
-
-    @staticmethod
-    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
-        """Accuracy of the first, and of the first five guesses; ties and NaN are wrong."""
-        own = log_p[np.arange(len(label)), label][:, None]
-        others = (~(log_p < own)).sum(1) - 1
-        each = np.ones(len(label))
-        return {
-            "accuracy": ((others < 1).astype(float), each),
-            "top5_accuracy": ((others < _TOP).astype(float), each),
-        }
-
-
-TASKS: Final[Mapping[str, type[FaceProblem]]] = {
-    "gender-emotion": GenderEmotionProblem,
-    "subject-gender": SubjectGenderProblem,
-}
-
-
 class FaceProblemReference(ProblemReference):
     """A problem on faces with a collection and a size; its name alone means LFW and 64 pixels.
 
@@ -386,7 +310,7 @@ class FaceProblemReference(ProblemReference):
             as the collections are photographs of real people, for research only.
     """
 
-    faces: Literal["gender-emotion", "subject-gender"]
+    faces: Literal["gender-emotion", "subject-gender", "subject-within-subject"]
     collection: CollectionName = "lfw"
     size: int = Field(64, ge=16, le=512)
     examples: bool = False
@@ -403,16 +327,64 @@ class FaceProblemReference(ProblemReference):
         Raises:
             UserFormError: If the collection lacks a label.
         """
-        if self.collection not in TASKS[self.faces].collections:
-            expected = " or ".join(TASKS[self.faces].collections)
-            raise UserFormError("problem.collection", self.collection, expected)
+        kind = _kind(self.faces)
+        if self.collection not in kind.collections:
+            raise UserFormError(
+                "problem.collection", self.collection, " or ".join(kind.collections)
+            )
         return _face_problem(self, directory())
 
 
 @lru_cache(maxsize=4)
 def _face_problem(reference: FaceProblemReference, _directory: Path) -> FaceProblem:
-    kind = TASKS[reference.faces]
+    kind = _kind(reference.faces)
     return kind(reference.collection, reference.size, examples=reference.examples)
+
+
+def _kind(name: str) -> type[FaceProblem]:
+    problem = PROBLEMS.get(name)
+    assert isinstance(problem, FaceProblem)
+    return type(problem)
+
+
+def people_with_many_images(identity: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The 100 people with most images, those with at least 20, the most first."""
+    counts = np.bincount(identity)
+    most = np.argsort(-counts, kind="stable")[:_MAX_PEOPLE]
+    people: NDArray[np.int64] = most[counts[most] >= _MIN_IMAGES]
+    return people
+
+
+def identity_scores(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
+    """Accuracy of the first, and of the first five guesses; ties and NaN are wrong."""
+    own = log_p[np.arange(len(label)), label][:, None]
+    others = (~(log_p < own)).sum(1) - 1
+    each = np.ones(len(label))
+    return {
+        "accuracy": ((others < 1).astype(float), each),
+        "top5_accuracy": ((others < _TOP).astype(float), each),
+    }
+
+
+def recognition_by_class(names: Sequence[str], guesses: Guesses, rows: Rows) -> dict[str, Estimate]:
+    """Share of each class that an attacker recognises, and its mean probability of that class.
+
+    `names` are those of the secret's classes. The probability of a release that tells nothing is
+    the class's share.
+    """
+    found = {}
+    for place, name in enumerate(names):
+        own = (rows.secret == place).astype(float)
+        right = (guesses.decision == place) * own
+        belief = np.exp(guesses.log_p[:, place]) * own
+        found[f"attacker_recall/{name}"] = estimates.ratio(right, own, rows.cluster)
+        found[f"attacker_probability/{name}"] = estimates.ratio(belief, own, rows.cluster)
+    return found
+
+
+def recognition_measures(names: Sequence[str]) -> tuple[str, ...]:
+    """Keys of `recognition_by_class`."""
+    return tuple(f"attacker_{m}/{name}" for m in ("recall", "probability") for name in names)
 
 
 def split_by_person(

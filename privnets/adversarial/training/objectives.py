@@ -203,7 +203,7 @@ class ConditionalEntropy:
             steps = counted.any(1).sum(1) * (is_known.shape[2] // counted.shape[2])
             return math.log(log_p.shape[-1]) * steps.to(log_p.dtype)
         if order == 1:
-            scores = _shannon(log_p) if posterior else -_at_secret(log_p, secret)
+            scores = _shannon(log_p) if posterior else -_at_known(log_p, secret)
             return self._mean_score(scores, is_known)
         scores = _log_norm(order, log_p) if posterior else _log_gain(order, log_p, secret)
         factor = -1.0 if math.isinf(order) else order / (1 - order)
@@ -290,8 +290,8 @@ def censored_information(
     """
     ratio = log_reference.detach() - log_inferred
     if estimator == "label":
-        return _at_label(ratio, utility).mean(1)
-    return (log_reference.detach().exp() * ratio).sum(-1).mean(1)
+        return _mean_of_known(_at_known(ratio, utility), utility)
+    return _mean_of_known((log_reference.detach().exp() * ratio).sum(-1), utility)
 
 
 def leaked_information(
@@ -303,8 +303,8 @@ def leaked_information(
     """
     ratio = log_inferred - log_prior[:, None]
     if estimator == "full":
-        return (log_inferred.exp() * ratio).sum(-1).mean(1)
-    return _at_label(ratio, secret).mean(1)
+        return _mean_of_known((log_inferred.exp() * ratio).sum(-1), secret)
+    return _mean_of_known(_at_known(ratio, secret), secret)
 
 
 def square_means(batch: Tensor, running: RunningMean, squaring: Squaring) -> Tensor:
@@ -327,9 +327,15 @@ def _at_label(values: Tensor, label: Tensor) -> Tensor:
     return values.gather(-1, label[..., None])[..., 0]
 
 
-def _at_secret(log_p: Tensor, secret: Tensor) -> Tensor:
-    """Log probability of the true secret, of class 0 where it is missing."""
-    return _at_label(log_p, secret.clamp_min(0))
+def _at_known(values: Tensor, label: Tensor) -> Tensor:
+    """Values at each record's own class, at class 0 where it is missing."""
+    return _at_label(values, label.clamp_min(0))
+
+
+def _mean_of_known(values: Tensor, label: Tensor) -> Tensor:
+    """Mean [S] over the records [S, n] whose label is known; 0 if none is."""
+    is_known = label != MISSING
+    return torch.where(is_known, values, 0.0).sum(1) / is_known.sum(1).clamp_min(1)
 
 
 def _shannon(log_p: Tensor) -> Tensor:
@@ -350,7 +356,7 @@ def _log_gain(order: float, log_p: Tensor, secret: Tensor) -> Tensor:
     """Logarithm of the best guess's gain at the true secret, q^((alpha - 1) / alpha)."""
     guess = (min(order, _MAX_GUESS_ORDER) * log_p).log_softmax(-1)
     exponent = 1.0 if math.isinf(order) else (order - 1) / order
-    return exponent * _at_secret(guess, secret)
+    return exponent * _at_known(guess, secret)
 
 
 def _log_mean_exp(scores: Tensor, counted: Tensor) -> Tensor:

@@ -17,8 +17,9 @@ from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
 from privnets.adversarial.problem import ReleaseDetails
 from privnets.adversarial.problems import faces
-from privnets.adversarial.problems.faces import SubjectGenderProblem, split_by_person
-from privnets.adversarial.records import Release, load_pool
+from privnets.adversarial.problems.faces import recognition_by_class, split_by_person
+from privnets.adversarial.problems.subject_gender import SubjectGenderProblem
+from privnets.adversarial.records import Guesses, Release, Rows, load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError
@@ -28,6 +29,8 @@ from tests.support import requires_data
 
 PARTS = ("train", "attack", "validation", "test")
 PEOPLE, EACH = 60, 6
+SMILES = ("not_smiling", "smiling")
+NAMES = ("gender-emotion", "subject-gender", "subject-within-subject")
 ADVERSARIAL = privnets.experiment("adversarial")
 
 
@@ -110,10 +113,12 @@ def test_a_network_of_raw_images_is_scored_on_raw_and_on_released_ones():
     own = config(**TINY, **fields)
     release, details = played(own)
     metrics = details.metrics
-    assert metrics.keys() == set(problem_of(own).spec.extra_metrics)
+    of_attackers = {key for key in problem_of(own).spec.extra_metrics if "/attacker_" in key}
+    assert metrics.keys() == {*problem_of(own).spec.extra_metrics} - of_attackers
     assert metrics["baseline/raw_network_accuracy"] > 0.9  # the colour shows the gender
     classes = [metrics[f"baseline/raw_network_accuracy_{c}"] for c in ("men", "women")]
     assert metrics["baseline/raw_network_accuracy"] == pytest.approx(np.mean(classes))
+    assert metrics["baseline/raw_network_balanced_accuracy"] == pytest.approx(np.mean(classes))
     # This scenario holds fixed the network by which utility is measured.
     fixed = utility_accuracy(release.utility, release.released.test).value
     assert metrics["utility/raw_network_accuracy"] == pytest.approx(fixed)
@@ -186,7 +191,7 @@ def test_images_that_need_too_much_memory_are_refused(monkeypatch):
         problem_of(config(problem=problem | {"size": 32})).fingerprint(config())
 
 
-@pytest.mark.parametrize("name", ["gender-emotion", "subject-gender"])
+@pytest.mark.parametrize("name", NAMES)
 def test_attackers_are_at_least_as_wide_as_the_adversary_of_the_game(name):
     spec = problem_of(AdversarialConfig(problem=name)).spec
     assert PROFILES["quick"].width(spec.attacker_width) >= spec.defaults["adversary_width"]
@@ -194,7 +199,7 @@ def test_attackers_are_at_least_as_wide_as_the_adversary_of_the_game(name):
 
 
 @requires_data("lfw")
-@pytest.mark.parametrize("name", ["gender-emotion", "subject-gender"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_images_of_lfw_are_as_many_as_planned(name):
     asked = AdversarialConfig(problem=name)
     problem, labels = problem_of(asked), DATASETS.get("lfw").labels()
@@ -205,6 +210,22 @@ def test_the_images_of_lfw_are_as_many_as_planned(name):
     sizes = problem.split_sizes(asked)
     assert [len(part) for part in parts] == [getattr(sizes, part) for part in PARTS]
     assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
+    for part in parts[1:]:
+        assert np.isin(np.arange(problem.spec.secret_classes), records.secret[part]).all()
+
+
+def test_recognition_of_each_class_is_its_recall_and_its_mean_probability():
+    log_p = np.log(np.array([[0.9, 0.1], [0.3, 0.7], [0.4, 0.6], [0.8, 0.2]]))
+    rows = Rows(np.array([0, 0, 1, 1]), np.arange(4), np.zeros(4, dtype=int), np.arange(4))
+    found = recognition_by_class(("no", "yes"), Guesses(np.array([0, 0, 1, 0]), log_p), rows)
+    assert {name: estimate.value for name, estimate in found.items()} == pytest.approx(
+        {
+            "attacker_recall/no": 1.0,
+            "attacker_probability/no": 0.6,
+            "attacker_recall/yes": 0.5,
+            "attacker_probability/yes": 0.4,
+        }
+    )
 
 
 @requires_data("lfw")
@@ -246,3 +267,7 @@ def test_fresh_attackers_are_fitted_to_released_faces(scenario):
     undefined = [key for key, value in replicate.metrics.items() if np.isnan(value)]
     assert all(replicate.notes[key] for key in undefined)
     assert replicate.metrics["privacy/attacker_balanced_accuracy"] > 0.7  # green shows smiles
+    for kind in ("privacy", "baseline"):
+        recalls = [replicate.metrics[f"{kind}/attacker_recall/{c}"] for c in SMILES]
+        balanced = replicate.metrics[f"{kind}/attacker_balanced_accuracy"]
+        assert np.mean(recalls) == pytest.approx(balanced)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from privnets import measures
+from privnets.adversarial.records import MISSING
 from privnets.adversarial.training import objectives
 from privnets.adversarial.training.objectives import (
     RunningMean,
@@ -53,6 +54,25 @@ def test_the_label_form_of_leakage_has_the_gradient_of_the_information(estimator
 
 def test_the_full_form_of_leakage_has_another_gradient():
     assert abs(leaked_gradient("full") - exact_gradient()) > 0.1 * abs(exact_gradient())
+
+
+@pytest.mark.parametrize("estimator", ["sound", "label", "full"])
+def test_records_without_a_label_do_not_count(estimator):
+    random = torch.Generator().manual_seed(0)
+    reference, inferred = torch.randn(2, 3, 8, 4, generator=random).log_softmax(-1)
+    label = torch.randint(4, (3, 8), generator=random)
+    label[:, 5:] = MISSING
+    prior = torch.full((3, 4), 0.25).log()
+    known = (reference[:, :5], inferred[:, :5])
+    assert torch.allclose(
+        censored_information(reference, inferred, label, estimator),
+        censored_information(*known, label[:, :5], estimator),
+    )
+    assert torch.allclose(
+        leaked_information(inferred, prior, label, estimator),
+        leaked_information(known[1], prior, label[:, :5], estimator),
+    )
+    assert not leaked_information(inferred, prior, label.fill_(MISSING), estimator).any()
 
 
 @pytest.mark.parametrize("estimator", ["sound", "full"])

@@ -1,0 +1,200 @@
+"""Faces of users who consent to be recognised, among users who do not (ICLR 2019 submission).
+
+Identity is useful where a user consents and secret elsewhere, so each image has one label only.
+Some of the private users are observed while the releaser trains; attackers meet all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from privnets.adversarial.evaluation import estimates
+from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.problem import (
+    ProblemSpec,
+    ReleaseDetails,
+    attack_records,
+    stratified_sizes,
+    stratified_split,
+    subsample,
+)
+from privnets.adversarial.problems.faces import (
+    SHARES,
+    FaceProblem,
+    FaceRecords,
+    Scores,
+    face_spec,
+    identity_scores,
+    people_with_many_images,
+)
+from privnets.data.faces.collection import UNKNOWN, FaceLabels
+
+if TYPE_CHECKING:
+    from privnets.adversarial.config import AdversarialConfig
+    from privnets.adversarial.records import Guesses, Release, Rows
+
+_GROUPS: Final = ("consenting", "observed", "unobserved")
+_TURNS: Final = (0, 1, 0, 2)
+"""Group of the people, in the order of their numbers of images, again and again."""
+_MEASURES: Final = ("accuracy", "top5_accuracy")
+_KINDS: Final = ("baseline", "release")
+
+
+class SubjectWithinSubjectProblem(FaceProblem):
+    """The identity of half of the people is useful, that of the others secret.
+
+    People are those with at least 20 images, or the 100 of them with most. A quarter is private
+    and observed in training. Another quarter is private and appears only after training.
+    """
+
+    collections = ("lfw", "celeba", "facescrub", "vggface2")
+    divides_people = True
+    lfw_records = 3_023
+    lfw_people: ClassVar[int] = 62
+    lfw_unobserved: ClassVar[int] = 577
+
+    @cached_property
+    def spec(self) -> ProblemSpec:  # type: ignore[override]
+        """Description, with a class of the utility label or of the secret for each person."""
+        is_lfw = self._collection == "lfw"
+        people = self.lfw_people if is_lfw else len(np.unique(self._records.person))
+        consenting, observed, unobserved = np.bincount(_groups(people), minlength=3).tolist()
+        attacks = [f"attacker_{m}/{group}" for m in _MEASURES for group in _GROUPS[1:]]
+        classes = (observed + unobserved, consenting)
+        spec = face_spec("subject-within-subject", classes, _MEASURES, attacks)
+        keys = (*spec.extra_metrics, *(_verification_key(*each) for each in _verifications()))
+        return replace(spec, extra_metrics=keys, has_either_label=True)
+
+    def select(self, labels: FaceLabels) -> FaceRecords:
+        """Images of people with many; the secret has observed people first."""
+        people = people_with_many_images(labels.identity)
+        groups = _groups(len(people))
+        rows = np.flatnonzero(np.isin(labels.identity, people))
+        order = np.argsort(people)
+        place = order[np.searchsorted(people, labels.identity[rows], sorter=order)]
+        consenting, observed, unobserved = (np.flatnonzero(groups == i) for i in range(3))
+        secret = _number(np.r_[observed, unobserved], len(people))[place]
+        utility = _number(consenting, len(people))[place]
+        return FaceRecords(rows, labels.identity[rows], secret, utility, None)
+
+    @staticmethod
+    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
+        """See `identity_scores`."""
+        return identity_scores(log_p, label)
+
+    def attacker_details(self, guesses: Guesses, rows: Rows) -> Mapping[str, Estimate]:
+        """Accuracy of one and of five guesses, for observed and for unobserved private people."""
+        scores = identity_scores(guesses.log_p, rows.secret)
+        found = {}
+        for group, is_group in zip(_GROUPS[1:], self._is_group(rows.secret), strict=True):
+            for name, (right, each) in scores.items():
+                estimate = estimates.ratio(right * is_group, each * is_group, rows.cluster)
+                found[f"attacker_{name}/{group}"] = estimate
+        return found
+
+    def release_details(self, release: Release) -> ReleaseDetails:
+        """Adds verification by the network of raw images."""
+        details = super().release_details(release)
+        if release.raw_utility is None:
+            return details
+        test = release.original.test
+        assert test.group is not None
+        secret, person = test.secret.cpu().numpy(), test.group.cpu().numpy()
+        members = (secret == UNKNOWN, *self._is_group(secret))
+        raw, released = (log_p.double().cpu().numpy() for log_p in release.raw_utility)
+        found = {}
+        for kind, probes in zip(_KINDS, (raw, released), strict=True):
+            for group, own in zip(_GROUPS, members, strict=True):
+                estimate = verification(probes[own], raw[own], person[own])
+                found[_verification_key(kind, group)] = estimate
+        return details.with_estimates(found)
+
+    def _is_group(self, secret: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether secrets are those of observed, and of unobserved people."""
+        people = self.spec.secret_classes + self.spec.utility_classes
+        observed = int((_groups(people) == 1).sum())
+        return (secret != UNKNOWN) & (secret < observed), secret >= observed
+
+    @cached_property
+    def _whole_sizes(self) -> list[int]:
+        is_lfw = self._collection == "lfw"
+        count = self.lfw_records if is_lfw else len(self._records.rows)
+        later = self.lfw_unobserved if is_lfw else int(self._is_later(self._records).sum())
+        train, *parts = stratified_sizes(count - later, SHARES)
+        unseen = stratified_sizes(later, SHARES[1:])
+        return [train, *(a + b for a, b in zip(parts, unseen, strict=True))]
+
+    def _split(self, config: AdversarialConfig) -> list[NDArray[np.int64]]:
+        """Parts sorted by person; unobserved people are in all but the first."""
+        records = self._records
+        later = self._is_later(records)
+        own, unseen = np.flatnonzero(~later), np.flatnonzero(later)
+        train, *parts = stratified_split(records.person[own], SHARES, config.seed)
+        others = stratified_split(records.person[unseen], SHARES[1:], config.seed)
+        joined = (np.r_[own[a], unseen[b]] for a, b in zip(parts, others, strict=True))
+        attack, *rest = (part[np.argsort(records.person[part], kind="stable")] for part in joined)
+        attack = subsample(attack, attack_records(config, len(attack)))
+        return [subsample(own[train], config.train_size), attack, *rest]
+
+    def _is_later(self, records: FaceRecords) -> NDArray[np.bool_]:
+        """Whether images show people whom the releaser does not meet in training."""
+        return self._is_group(records.secret)[1]
+
+
+def verification(
+    probe: NDArray[np.float64], gallery: NDArray[np.float64], person: NDArray[np.int64]
+) -> Estimate:
+    """Share of pairs of another photograph of the same person and one of somebody else in order.
+
+    The area under the ROC curve of each probe, averaged. Embeddings are log probabilities, and
+    their closeness is the cosine of the angle between them without their means.
+
+    Args:
+        probe: Log probabilities of the images to verify, shape [n, C].
+        gallery: Those of the same images before release, of which a probe meets all but its own.
+        person: Person of each image, shape [n]; each person has several images.
+    """
+    closeness = _centred(probe) @ _centred(gallery).T
+    areas = np.zeros(len(person))
+    for i, row in enumerate(closeness):
+        others = np.arange(len(person)) != i
+        same = person[others] == person[i]
+        ranks = rankdata(row[others])[same]
+        least = len(ranks) * (len(ranks) + 1) / 2
+        areas[i] = (ranks.sum() - least) / (len(ranks) * (~same).sum())
+    return estimates.mean(areas, person)
+
+
+def _centred(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
+    values = log_p - log_p.mean(1, keepdims=True)
+    unit: NDArray[np.float64] = values / np.maximum(np.linalg.norm(values, axis=1), 1e-12)[:, None]
+    return unit
+
+
+def _groups(people: int) -> NDArray[np.int64]:
+    """Group of each person in the order of numbers of images, as an index of `_GROUPS`."""
+    return np.resize(np.array(_TURNS), people)
+
+
+def _number(members: NDArray[np.int64], people: int) -> NDArray[np.int64]:
+    """Place of each of the people among `members`, `UNKNOWN` for others."""
+    number = np.full(people, UNKNOWN)
+    number[members] = np.arange(len(members))
+    return number
+
+
+def _verifications() -> Sequence[tuple[str, str]]:
+    return [(kind, group) for kind in _KINDS for group in _GROUPS]
+
+
+def _verification_key(kind: str, group: str) -> str:
+    of_release = "utility" if group == "consenting" else "privacy"
+    first = of_release if kind == "release" else kind
+    return f"{first}/raw_network_verification/{group}"

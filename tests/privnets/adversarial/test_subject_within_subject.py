@@ -1,0 +1,124 @@
+"""Faces of users who consent among users who do not: labels, splits, and measures by group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from privnets.adversarial.attackers.floors import fit_floors
+from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.problems.subject_within_subject import verification
+from privnets.adversarial.records import MISSING, Guesses, known_rows, load_pool, raw_evidence
+from privnets.adversarial.training.game import Game
+
+PEOPLE, EACH = 8, 20
+OBSERVED, UNOBSERVED = (1, 5), (3, 7)
+
+
+@pytest.fixture
+def celeba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People with many images, each of another brightness; one more with few."""
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    folder, random = tmp_path / "celeba", np.random.default_rng(0)
+    (folder / "img_align_celeba").mkdir(parents=True)
+    person = np.repeat(np.arange(PEOPLE + 1), [*(EACH + PEOPLE - np.arange(PEOPLE)), 2])
+    lines = {"list_attr_celeba.txt": f"{len(person)}\nMale Smiling\n"}
+    lines |= {"identity_CelebA.txt": "", "list_eval_partition.txt": ""}
+    for image, owner in enumerate(person):
+        file = f"{image:06d}.jpg"
+        shade = random.integers(0, 20, (16, 16, 3), dtype=np.uint8) + np.uint8(25 * owner)
+        Image.fromarray(shade).save(folder / "img_align_celeba" / file)
+        lines["list_attr_celeba.txt"] += f"{file} 1 1\n"
+        lines["identity_CelebA.txt"] += f"{file} {owner}\n"
+        lines["list_eval_partition.txt"] += f"{file} 0\n"
+    for name, text in lines.items():
+        (folder / name).write_text(text)
+
+
+def config(**fields: object) -> AdversarialConfig:
+    problem = {"faces": "subject-within-subject", "collection": "celeba", "size": 16}
+    small = {"releaser_width": 2, "adversary_width": 4, "batch_size": 16}
+    return AdversarialConfig.model_validate(
+        {"problem": problem, "panel": "quick", **small, **fields}
+    )
+
+
+@pytest.mark.usefixtures("celeba")
+def test_each_image_has_one_label_and_training_meets_no_unobserved_person():
+    own = config(seed=3)
+    problem = problem_of(own)
+    records, (splits,) = problem.load_records([own])
+    assert set(records.group) == set(range(PEOPLE))
+    is_private = np.isin(records.group, [*OBSERVED, *UNOBSERVED])
+    np.testing.assert_array_equal(records.secret != MISSING, is_private)
+    np.testing.assert_array_equal(records.utility != MISSING, ~is_private)
+    assert [set(records.secret[records.group == p]) for p in (1, 5, 3, 7)] == [{0}, {1}, {2}, {3}]
+    sizes = problem.split_sizes(own)
+    for name in ("train", "attack", "validation", "test"):
+        part = getattr(splits, name)
+        assert len(part) == getattr(sizes, name)
+        absent = set(range(PEOPLE)) - set(records.group[part])
+        assert absent == (set(UNOBSERVED) if name == "train" else set())
+    parts = np.concatenate([splits.train, splits.attack, splits.validation, splits.test])
+    assert len(np.unique(parts)) == len(parts) == len(records.group)
+
+
+@pytest.mark.usefixtures("celeba")
+@pytest.mark.parametrize("scenario", ["joint", "fixed-utility"])
+def test_the_network_of_raw_images_verifies_people_of_each_group(scenario):
+    own = config(steps=2, pretrain_steps=2, scenario=scenario)
+    problem = problem_of(own)
+    pool, (splits,) = load_pool(problem, [own], "cpu")
+    game = Game(problem, [own], pool, [splits])
+    game.advance(own.pretrain_steps + own.steps)
+    release = release_records(game, 0, pool, splits)
+    details = problem.release_details(release)
+    keys = {key for key in problem.spec.extra_metrics if "/attacker_" not in key}
+    assert details.metrics.keys() == details.errors.keys() == keys
+    raw, released = (log_p.double().numpy() for log_p in release.raw_utility)
+    person = pool.group.numpy()[splits.test]
+    for group, people in {"observed": OBSERVED, "unobserved": UNOBSERVED}.items():
+        own = np.isin(person, people)
+        expected = verification(released[own], raw[own], person[own])
+        key = f"privacy/raw_network_verification/{group}"
+        assert details.metrics[key] == pytest.approx(expected.value)
+        assert details.errors[key] == pytest.approx(expected.error)
+
+
+@pytest.mark.usefixtures("celeba")
+def test_attackers_are_scored_apart_for_observed_and_unobserved_people():
+    own = config()
+    problem = problem_of(own)
+    pool, (splits,) = load_pool(problem, [own], "cpu")
+    rows = known_rows(raw_evidence(pool, splits).test)
+    log_p = np.log(np.full((len(rows.secret), 4), 0.1))
+    is_observed = rows.secret < len(OBSERVED)
+    log_p[is_observed, rows.secret[is_observed]] = np.log(0.7)
+    log_p[~is_observed, 0] = np.log(0.7)
+    found = problem.attacker_details(Guesses(log_p.argmax(1), log_p), rows)
+    shares = {name: estimate.value for name, estimate in found.items()}
+    assert shares["attacker_accuracy/observed"] == shares["attacker_top5_accuracy/observed"] == 1
+    assert shares["attacker_accuracy/unobserved"] == 0
+
+
+@pytest.mark.usefixtures("celeba")
+def test_a_missing_utility_label_gives_no_floor_above_the_prior():
+    own = config()
+    pool, (splits,) = load_pool(problem_of(own), [own], "cpu")
+    floors = fit_floors(raw_evidence(pool, splits), 4, 0, None)
+    assert floors.estimates["floor/utility_label"].value == pytest.approx(1 / 4)
+
+
+def test_verification_orders_pairs_of_one_person_above_those_of_two():
+    person = np.repeat([0, 1, 2], 3)
+    own = np.log(np.eye(3)[person] * 0.9 + 0.05)
+    assert verification(own, own, person).value == 1
+    assert verification(np.zeros((9, 3)), own, person).value == 0.5
+    # A probe of person 1 that looks like person 0 is closer to none of its own images.
+    assert verification(own[[0] * 9], own, person).value == pytest.approx(
+        (3 * 1 + 3 * 0.25 * 2) / 9
+    )
