@@ -46,6 +46,7 @@ RELEASES = {
     "eco-without-side-information": "eco",
     "faces-gender-emotion": "lfw",
     "faces-subject-gender": "lfw",
+    "faces-subject-within-subject": "lfw",
 }
 """Adversarial study to the data set that it needs, if any."""
 SMALL = {"digits-gradients", "digits-quick", "toy-gaussian-exact"}
