@@ -144,7 +144,9 @@ class AlphaObjective(Objective):
 
     def _collect_weights(self) -> None:
         first, orders = self._configs[0], [c.alpha for c in self._configs]
-        self._entropy = ConditionalEntropy(orders, first.gradient, first.sequence)
+        self._entropy = ConditionalEntropy(
+            orders, first.gradient, first.sequence, self._like.device
+        )
         self._weights = {
             name: self._like.new_tensor([getattr(c, name) for c in self._configs])
             for name in ("privacy_weight", "distortion_weight", "utility_weight")
@@ -155,7 +157,11 @@ class ConditionalEntropy:
     """Conditional entropy of the secret, for a stack whose members differ in order."""
 
     def __init__(
-        self, orders: Sequence[float], form: GradientForm, sequence: SequenceForm = "joint"
+        self,
+        orders: Sequence[float],
+        form: GradientForm,
+        sequence: SequenceForm = "joint",
+        device: torch.device | None = None,
     ) -> None:
         """Groups members by order.
 
@@ -166,14 +172,16 @@ class ConditionalEntropy:
                 if they are conditionally independent (eq. 7); `sum` adds the steps' entropies. In
                 `joint` a record's known steps stand for all of its steps. Without that, records
                 with fewer known steps would weigh more above order 1, and less below.
+            device: Device of the logits; the CPU if None.
         """
         self._form, self._sequence = form, sequence
-        self._members_by_order = {
-            order: [i for i, other in enumerate(orders) if other == order]
+        # On the logits' device: an index from the host would be copied there in every step.
+        groups = {
+            order: torch.tensor([i for i, other in enumerate(orders) if other == order])
             for order in sorted(set(orders))
         }
-        members = [i for group in self._members_by_order.values() for i in group]
-        self._stack_order = sorted(range(len(members)), key=members.__getitem__)
+        self._members_by_order = {order: index.to(device) for order, index in groups.items()}
+        self._stack_order = torch.cat(list(groups.values())).argsort().to(device)
 
     def __call__(self, logits: Tensor, secret: Tensor) -> Tensor:
         """Entropy per record, or of all steps of a sequence, nats.

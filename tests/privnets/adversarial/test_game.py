@@ -63,6 +63,19 @@ OBJECTIVES = [
 
 
 @pytest.mark.parametrize("shared", OBJECTIVES)
+def test_no_training_step_reads_a_value_from_the_device(shared):
+    configs = [config(**shared, **one) for one in VARIED]
+    problem = PROBLEMS.get("digits")
+    # Tensors of the device `meta` have no values: any read raises, where a GPU would wait.
+    training = Game(problem, configs, *load_pool(problem, configs, "meta"))
+    training._pretrain(2)
+    training._play(3)
+    assert training.step == 3
+    with pytest.raises(RuntimeError, match="meta"):
+        training.curves(0)
+
+
+@pytest.mark.parametrize("shared", OBJECTIVES)
 def test_a_stack_trains_its_members_as_alone(shared):
     configs = [config(**shared, **one) for one in VARIED]
     together = game(*configs)
