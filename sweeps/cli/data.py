@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from privnets import data as datasets
-from sweeps.cli.options import AnyAddress, Data, Json
+from sweeps.cli.options import AnyAddress, Command, CommandGroup, Data, Json
 from sweeps.cli.remote import check_remote_path, is_job_server, parse_reply, run_remotely
 from sweeps.cli.terminal import print_rows, say
 from sweeps.engine.node_data import (
@@ -31,7 +31,7 @@ _NODES = TypeAdapter(dict[str, NodeData])
 _JOB_SECONDS = 120.0  # Ray needs them to start a job.
 _COMES_WITH_SKLEARN = "comes with scikit-learn; nothing to fetch"
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
@@ -39,7 +39,7 @@ def _data() -> None:
     """List and fetch data sets, here or on every node of a cluster."""
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_datasets(address: AnyAddress = None, data: Data = None, json: Json = False) -> None:
     """List the data sets: source, licence, whether each is present and intact.
 
@@ -52,7 +52,7 @@ def list_datasets(address: AnyAddress = None, data: Data = None, json: Json = Fa
         _print_nodes(_ask_nodes(address, ["list"], data, LIST_SECONDS, local_data), json)
 
 
-@app.command("fetch")
+@app.command("fetch", cls=Command)
 def fetch_dataset(
     name: Annotated[str, typer.Argument(help="Name of the data set, as `sweeps data list` shows.")],
     address: AnyAddress = None,

@@ -11,10 +11,10 @@ from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from cluster.auth import bypass_proxies_for_loopback
 from cluster.errors import ClusterError
+from sweeps.cli.options import Command, CommandGroup
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.garbage import collect_rarely
 from tracking.errors import TrackingError, redact
@@ -47,14 +47,14 @@ _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
 }
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(CommandGroup):
     """Command group that imports a command's module when that command is called."""
 
     def __init__(self, **options: Any) -> None:
         """Registers each command by name and help alone."""
         super().__init__(**options)
         for name, (panel, _, _, help_text) in _COMMANDS.items():
-            self.add_command(TyperCommand(name, help=help_text, rich_help_panel=panel))
+            self.add_command(Command(name, help=help_text, rich_help_panel=panel))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Returns the called command, with its options, and its arguments."""
@@ -68,7 +68,7 @@ def load_command(name: str) -> Any:
     target = getattr(import_module(f"sweeps.cli.{module}"), attribute)
     if not isinstance(target, typer.Typer):
         single = typer.Typer(add_completion=False)
-        single.command(name)(target)
+        single.command(name, cls=Command)(target)
         target = single
     command = typer.main.get_command(target)
     command.name = name

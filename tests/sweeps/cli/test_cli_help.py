@@ -47,8 +47,20 @@ def test_help_takes_less_than_half_a_second_of_cpu_and_names_the_commands():
     [
         (("show", "quikstart"), "(did you mean quickstart?)"),
         (("show", "quickstart", "--set", "replicates=0"), "--set replicates: got 0; expected at"),
-        (("show", "quickstart", "--num-points", "0"), "'--num-points'"),
-        (("shwo", "quickstart"), "No such command 'shwo'"),
+        (
+            ("show", "quickstart", "--num-points", "0"),
+            "--num-points: got 0; expected a whole number of at least 1.\nNumber of points",
+        ),
+        (("shwo", "quickstart"), "got the command shwo; expected one of show"),
+        (("run",), "study: got no value; expected a value for STUDY.\nName of a packaged study"),
+        (("run", "quickstart", "--nmae", "a"), "got the option --nmae; expected one of --address"),
+        (("submit", "--address"), "--address: got no value; expected http://HEAD:8265."),
+        (("serve", "--port", "70000"), "--port: got 70000; expected a whole number from 1 to 65"),
+        (("claims", "--format", "rst"), "--format: got rst; expected one of markdown, text."),
+        (("list", "--sweeps=3"), "--sweeps: got a value; expected none."),
+        (("show", "quickstart", "two"), "(two); expected sweeps show [OPTIONS]"),
+        (("data", "fetsh"), "got the command fetsh; expected one of fetch, list (did you mean f"),
+        (("data", "fetch", "adult", "--data"), "See `sweeps data fetch --help`."),
     ],
 )
 def test_bad_input_is_told_on_the_error_stream_with_exit_code_2(arguments, message, tmp_path):
