@@ -68,11 +68,11 @@ def test_no_training_step_reads_a_value_from_the_device(shared):
     problem = PROBLEMS.get("digits")
     # Tensors of the device `meta` have no values: any read raises, where a GPU would wait.
     training = Game(problem, configs, *load_pool(problem, configs, "meta"))
-    training._pretrain(2)
+    training._pretrain(training._pretraining)
     training._play(3)
     assert training.step == 3
     with pytest.raises(RuntimeError, match="meta"):
-        training.curves(0)
+        training.parameters(0)[0].tolist()
 
 
 @pytest.mark.parametrize("shared", OBJECTIVES)
