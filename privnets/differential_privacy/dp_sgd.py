@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from privnets.differential_privacy.per_example import ClippedGradients
-from privnets.networks.training import StackedAdam, StackedMomentum
+from privnets.networks.training import FusedAdam, StackedAdam, StackedMomentum
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class PrivateSchedule:
 
 
 def train_privately(
-    optimiser: StackedAdam | StackedMomentum,
+    optimiser: StackedAdam | FusedAdam | StackedMomentum,
     gradients: ClippedGradients,
     x: Tensor,
     y: Tensor,

@@ -71,7 +71,7 @@ def clipped_gradients(
     def in_module_order(
         parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
     ) -> list[Tensor]:
-        return network.to_module(clipped(network.from_module(parameters), x, y, clip, counted))
+        return network.to_module(clipped(parameters, x, y, clip, counted))
 
     if len(record_shape) == 1:
         return in_module_order, ""
@@ -116,12 +116,12 @@ class _Sequence:
         return cls([(layer, len(list(layer.parameters()))) for layer in layers])
 
     def __call__(self, tape: LayerTape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Computes outputs [S, B, q]; dense weights have shape [S, in, out]."""
+        """Computes outputs [S, B, q] from parameters in the order of the module."""
         remaining = iter(parameters)
         for layer, count in self.layers:
             own = list(islice(remaining, count))
             if isinstance(layer, nn.Linear):
-                x = tape.dense(x, *own)
+                x = tape.dense(x, own[0].mT, *(bias[:, None] for bias in own[1:]))
             elif isinstance(layer, nn.Conv2d):
                 x = tape.convolve(x, own[0], own[1], layer.stride[0])
             elif isinstance(layer, nn.Flatten):
@@ -132,25 +132,13 @@ class _Sequence:
                 x = layer(x)
         return x
 
-    def from_module(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """Parameters as the tape has them: dense weights [S, in, out] and biases [S, 1, out]."""
-        return self._convert(parameters, lambda weight: weight.mT, lambda bias: bias[:, None])
-
-    def to_module(self, values: Sequence[Tensor]) -> list[Tensor]:
-        """The inverse of `from_module`."""
-        return self._convert(values, lambda weight: weight.mT, lambda bias: bias[:, 0])
-
-    def _convert(
-        self,
-        tensors: Sequence[Tensor],
-        of_weight: Callable[[Tensor], Tensor],
-        of_bias: Callable[[Tensor], Tensor],
-    ) -> list[Tensor]:
-        remaining, converted = iter(tensors), []
+    def to_module(self, sums: Sequence[Tensor]) -> list[Tensor]:
+        """Sums of the tape, in the shapes of the module's parameters."""
+        remaining, converted = iter(sums), []
         for layer, count in self.layers:
             own = list(islice(remaining, count))
             if isinstance(layer, nn.Linear):
-                own = [change(t) for change, t in zip((of_weight, of_bias), own, strict=False)]
+                own = [own[0].mT, *(bias[:, 0] for bias in own[1:])]
             converted += own
         return converted
 

@@ -52,8 +52,10 @@ class DenseForm(LayerForm):
 
     def gradients(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, WeightedSums]:
         """Squared norms are (|a|^2 + 1) |g|^2, or |a|^2 |g|^2 without a bias."""
-        sizes = torch.linalg.vector_norm(inputs, dim=-1).square() + float(self.has_bias)
-        squares = sizes * torch.linalg.vector_norm(gradient, dim=-1).square()
+        sizes, squares = (
+            torch.linalg.vector_norm(each, dim=-1).square_() for each in (inputs, gradient)
+        )
+        squares.mul_(sizes.add_(1) if self.has_bias else sizes)
 
         def sums(weight: Tensor) -> list[Tensor]:
             scaled = gradient * weight[..., None]
@@ -140,7 +142,8 @@ class LayerTape:
 
     def clipped_sums(self, losses: Tensor, clip: Tensor, counted: Tensor) -> list[Tensor]:
         """Sums of gradients; see `ClippedGradients`. Losses have shape [S, B]."""
-        gradients = torch.autograd.grad(losses.sum(), [layer.outputs for layer in self._layers])
+        outputs = [layer.outputs for layer in self._layers]
+        gradients = torch.autograd.grad(losses, outputs, torch.ones_like(losses))
         with torch.no_grad():
             squares, sums = zip(
                 *(
@@ -149,7 +152,7 @@ class LayerTape:
                 ),
                 strict=True,
             )
-            weight = counted * _clip_factors(torch.stack(squares).sum(0).sqrt(), clip)
+            weight = counted * _clip_factors(squares, clip)
             return [each for layer in sums for each in layer(weight)]
 
     def _keep(self, form: LayerForm, inputs: Tensor, outputs: Tensor) -> Tensor:
@@ -209,12 +212,17 @@ def materialised_clipping(
     ) -> list[Tensor]:
         gradients = stacked(list(parameters), x, y)
         squares = [g.flatten(2).square().sum(-1) for g in gradients]
-        weight = counted * _clip_factors(torch.stack(squares).sum(0).sqrt(), clip)
+        weight = counted * _clip_factors(squares, clip)
         return [torch.einsum("sb,sb...->s...", weight, g) for g in gradients]
 
     return clipped_gradients
 
 
-def _clip_factors(norms: Tensor, clip: Tensor) -> Tensor:
-    """Factors in [0, 1] that scale gradients with norms [S, B] down to `clip` [S]."""
-    return (clip[:, None] / norms.clamp_min(1e-12)).clamp(max=1)
+def _clip_factors(squares: Sequence[Tensor], clip: Tensor) -> Tensor:
+    """Factors in [0, 1] that scale gradients down to the norm `clip` [S].
+
+    Args:
+        squares: Squared norms of the parts of each gradient, each of shape [S, B].
+    """
+    largest = clip[:, None]
+    return largest / torch.maximum(sum(squares[1:], squares[0]).sqrt(), largest)

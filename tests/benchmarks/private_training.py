@@ -27,9 +27,13 @@ from torch import Tensor, nn
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
 from privnets.differential_privacy.module_gradients import clipped_gradients
 from privnets.membership.user_models.forms import TrainingRecipe
-from privnets.membership.user_models.module_stacks import StackInTraining, record_losses, train
+from privnets.membership.user_models.module_stacks import (
+    StackInTraining,
+    make_optimiser,
+    record_losses,
+    train,
+)
 from privnets.networks.image_classifiers import cnn
-from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import alternate, publish
@@ -55,7 +59,7 @@ def _private(make: Callable[[], nn.Module], models: int, x: Tensor, y: Tensor, r
     schedule = PrivateSchedule(_STEPS, rate, _CLIP * one, _NOISE * one, 0 * one)
     randoms = [generator(seed, "benchmark") for seed in range(models)]
     members = torch.arange(len(x)).expand(models, -1)
-    optimiser = StackedAdam(stack.parameters, _RATE * one)
+    optimiser = make_optimiser(stack, TrainingRecipe(steps=_STEPS, learning_rate=_RATE))
     train_privately(optimiser, gradients, x, y, schedule, randoms, members)
 
 

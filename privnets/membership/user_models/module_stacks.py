@@ -11,7 +11,7 @@ from torch import Tensor
 
 from privnets.membership.user_models.forms import TrainingRecipe
 from privnets.networks.module_stacks import ModuleStack, stack_states
-from privnets.networks.training import StackedAdam, StackedMomentum, differentiable
+from privnets.networks.training import FusedAdam, StackedMomentum, differentiable
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +76,12 @@ def train(
         after_step(step + 1)
 
 
-def make_optimiser(stack: StackInTraining, recipe: TrainingRecipe) -> StackedAdam | StackedMomentum:
+def make_optimiser(stack: StackInTraining, recipe: TrainingRecipe) -> FusedAdam | StackedMomentum:
     """Returns the optimiser of a recipe, at rest."""
     parameters = stack.parameters
-    rates = torch.full((len(parameters[0]),), recipe.learning_rate, device=parameters[0].device)
     if recipe.optimizer == "adam":
-        return StackedAdam(parameters, rates)
+        return FusedAdam(parameters, recipe.learning_rate)
+    rates = torch.full((len(parameters[0]),), recipe.learning_rate, device=parameters[0].device)
     return StackedMomentum(parameters, rates, recipe.momentum)
 
 
