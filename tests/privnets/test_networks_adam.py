@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from privnets.networks.training import StackedAdam
+from privnets.networks.training import FusedAdam, StackedAdam
 
 _RATES = torch.tensor([1e-3, 1e-2, 0.1])
 
@@ -39,6 +39,20 @@ def test_each_model_moves_as_under_torch_adam_with_its_own_rate(betas):
         _descend(StackedAdam(stack, _RATES, betas), stack, 20)
         for found, other in zip(stack, alone, strict=True):
             torch.testing.assert_close(found[s], other, rtol=1e-5, atol=1e-6)
+
+
+def test_fused_steps_are_those_of_torch_adam_also_with_transposed_gradients():
+    found, alone = _parameters(), _parameters()
+    adam, expected = FusedAdam(found, 0.01), torch.optim.Adam(alone, lr=0.01)
+    for scale in (1.0, 0.5, 0.1):
+        gradients = [p**3 for p in alone]
+        adam.step([g.mT.contiguous().mT if g.ndim > 2 else g for g in gradients], scale)
+        for p, g in zip(alone, gradients, strict=True):
+            p.grad = g
+        expected.param_groups[0]["lr"] = 0.01 * scale
+        expected.step()
+    for one, other in zip(found, alone, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_a_restored_optimiser_continues_bit_for_bit():
