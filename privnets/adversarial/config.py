@@ -46,7 +46,9 @@ class NetworkReference(UserForm):
         return self.torch
 
 
-RELEASER_NAMES: Final = ("linear", "mlp", "convolutional", "recurrent", "unet")
+RELEASER_NAMES: Final = ("linear", "mlp", "convolutional", "recurrent", "unet", "fader")
+COPYING_RELEASERS: Final = ("unet", "fader")
+"""Releasers that learn to copy before the game."""
 _NETWORK_FORMS: Final = {"torch": NetworkReference}
 
 
@@ -138,7 +140,7 @@ class AdversarialConfig(ExperimentConfig):
         1000,
         ge=1,
         le=10**6,
-        description="steps on raw data: of networks that are then fixed, and of unet to copy",
+        description="steps on raw data: of networks then fixed, and of unet or fader to copy",
     )
     batch_size: int = Field(128, ge=4, le=2**20, description="records in a minibatch")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="learning rate of the releaser")

@@ -11,7 +11,12 @@ from typing import ClassVar, cast
 
 from privnets.adversarial import metrics
 from privnets.adversarial.attackers import added_names
-from privnets.adversarial.config import AdversarialConfig, NetworkReference, problem_of
+from privnets.adversarial.config import (
+    COPYING_RELEASERS,
+    AdversarialConfig,
+    NetworkReference,
+    problem_of,
+)
 from privnets.adversarial.evaluation import cost_model
 from privnets.adversarial.problem import Problem, unused_field_errors
 from privnets.config import ExperimentConfig
@@ -142,7 +147,7 @@ def _stages() -> ModuleType:
 def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
     """Fields without effect, by the field whose value makes them so."""
     unused = {"objective": _UNUSED_BY_OBJECTIVE[config.objective]}
-    if config.scenario == "joint" and config.releaser != "unet":
+    if config.scenario == "joint" and config.releaser not in COPYING_RELEASERS:
         unused["scenario"] = ("pretrain_steps",)
     for name, width in (("releaser", "releaser_width"), ("inference_network", "adversary_width")):
         if isinstance(getattr(config, name), NetworkReference):

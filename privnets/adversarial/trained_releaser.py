@@ -35,6 +35,7 @@ from privnets.adversarial.records import MISSING, Minibatch
 from privnets.adversarial.training.releasers import (
     RELEASERS,
     EncoderDecoder,
+    FaderReleaser,
     Releaser,
     UNetReleaser,
     build_releaser,
@@ -72,7 +73,7 @@ class ReleaserDescription(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: Literal[1] = 1
-    network: Literal["linear", "mlp", "convolutional", "recurrent", "unet", "torch"]
+    network: Literal["linear", "mlp", "convolutional", "recurrent", "unet", "fader", "torch"]
     settings: dict[str, Any]
     noise_std: float = Field(ge=0)
     encoding: Encoding
@@ -280,7 +281,7 @@ def _require_consistent(releaser: TrainedReleaser) -> None:
         raise ValueError(f"records of shape {list(shape)} are too large.")
     if not all(bool(p.isfinite().all()) for p in releaser.parameters):
         raise ValueError("parameters must be finite.")
-    if isinstance(releaser.network, (EncoderDecoder, UNetReleaser)):
+    if isinstance(releaser.network, (EncoderDecoder, FaderReleaser, UNetReleaser)):
         network = releaser.network
         if shape != (network.channels, network.side, network.side):
             raise ValueError(f"the network and records of shape {list(shape)} differ in size.")

@@ -14,6 +14,7 @@ from torch import Tensor
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.releasers import (
     EncoderDecoder,
+    FaderReleaser,
     LinearFilter,
     PerceptronReleaser,
     RecurrentReleaser,
@@ -86,6 +87,7 @@ _CASES = {
     "perceptron-releaser": _releaser(PerceptronReleaser((1, 8, 8), 8, pixels=True), (1, 8, 8)),
     "encoder-decoder": _releaser(EncoderDecoder(8, 8, pixel_noise=0.5), (1, 8, 8)),
     "unet": _releaser(UNetReleaser(16, 2, classes=2), (3, 16, 16)),
+    "fader": _releaser(FaderReleaser(16, 2), (3, 16, 16)),
     "recurrent-releaser": _releaser(RecurrentReleaser(2, 2, 4, 3), (_STEPS, 1)),
 }
 _LSTMS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from privnets.adversarial.attackers.profiles import PROFILES
-from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.config import COPYING_RELEASERS, AdversarialConfig
 from privnets.adversarial.problem import NetworkKind, Problem, SplitSizes
 from privnets.contract import Cost
 
@@ -21,7 +21,7 @@ _ATTACKERS, _ATTACK_BATCH = 8, 128
 # Share of the networks' core-seconds on a GPU.
 _GPU_SHARE = 0.05
 # Releasers whose networks a CPU trains one member after another.
-_UNSTACKED = ("convolutional", "recurrent", "unet")
+_UNSTACKED = ("convolutional", "recurrent", "unet", "fader")
 
 
 def estimate_cost(problem: Problem, config: AdversarialConfig) -> Cost:
@@ -51,7 +51,7 @@ def release_bytes(sizes: SplitSizes) -> int:
 
 def count_passes(config: AdversarialConfig) -> int:
     """Minibatches through the networks, including pretraining."""
-    is_pretrained = config.scenario != "joint" or config.releaser == "unet"
+    is_pretrained = config.scenario != "joint" or config.releaser in COPYING_RELEASERS
     pretraining = config.pretrain_steps if is_pretrained else 0
     return pretraining + config.steps * (config.adversary_steps + 1)
 
@@ -103,7 +103,7 @@ def _releaser_multiplications(config: AdversarialConfig, sizes: SplitSizes) -> f
     if config.releaser == "convolutional":
         decoder = 4 * width * (width + numbers)
         return 3.0 * (_encoder_multiplications(numbers, width // 8, width) + decoder)
-    if config.releaser == "unet":
+    if config.releaser in COPYING_RELEASERS:
         return 3.0 * numbers * (9 * width + 15 * width**2)
     return 3.0 * (2 * numbers * width + width**2)
 

@@ -115,7 +115,7 @@ def face_spec(
         network="separable",
         pixels=True,
         attacker_width=_ATTACKER_WIDTH,
-        releasers=("mlp", "convolutional", "unet"),
+        releasers=("mlp", "convolutional", "unet", "fader"),
         unused_fields=UNUSED_BY_IMAGES,
         defaults=_DEFAULTS,
         extra_metrics=tuple(keys),

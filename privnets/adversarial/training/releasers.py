@@ -26,6 +26,7 @@ from privnets.adversarial.training.user_networks import (
 from privnets.data import UserFormError
 from privnets.networks import mlp
 from privnets.networks.convolution import encode, encoded_side, initial_encoder
+from privnets.networks.fader import Fader, FaderTraining
 from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_dense
 from privnets.networks.mlp import Perceptron
 from privnets.networks.module_stacks import ConvolutionStack, draw_parameters
@@ -93,6 +94,8 @@ def build_releaser(problem: Problem, config: AdversarialConfig) -> Releaser:
     if config.releaser == "unet":
         classes = max(1, spec.utility_classes)
         return UNetReleaser(shape[-1], config.releaser_width, shape[0], classes)
+    if config.releaser == "fader":
+        return FaderReleaser(shape[-1], config.releaser_width, shape[0], spec.secret_classes)
     return PerceptronReleaser(shape, config.releaser_width, pixels=spec.pixels)
 
 
@@ -260,6 +263,64 @@ class UNetReleaser(Releaser):
 
 
 @dataclass(frozen=True)
+class FaderReleaser(Releaser):
+    """A fader network that replaces the secret, with Gaussian noise on its latent features.
+
+    Before the game it learns to copy images from the secret and from features that do not show it.
+    It releases them without the secret. The game then trains it on as a filter; a game of one step
+    leaves the fader network as a baseline.
+
+    Attributes:
+        side: Height and width of the images, in pixels.
+        width: Channels of the first layer.
+        channels: Channels of an image.
+        classes: Classes of the secret.
+    """
+
+    copies_first: ClassVar[bool] = True
+
+    side: int
+    width: int
+    channels: int = 3
+    classes: int = 2
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Parameters of a `Fader`, as PyTorch draws them."""
+        return draw_parameters(lambda: Fader(*self._sizes), random)
+
+    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the latent features."""
+        return noise_shape(self.side, self.width)
+
+    def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
+        """Releases images [S, n, channels, side, side] in [0, 1]; see `Releaser.release`."""
+        return self._stack(parameters, batch.x, batch.noise)
+
+    def copying_loss(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
+        """Root of the mean squared error by the true secret, plus the classifier's loss."""
+        classes = torch.arange(self.classes, device=batch.x.device)
+        attribute = (batch.secret[..., None] == classes).to(batch.x.dtype)
+        outputs = self._training(parameters, batch.x, batch.noise, attribute)
+        copy, logits = outputs[..., : -self.classes], outputs[..., -self.classes :]
+        loss = (copy - batch.x.flatten(2)).square().flatten(1).mean(1).sqrt()
+        return loss + cross_entropy(logits, batch.secret)
+
+    @cached_property
+    def _stack(self) -> ConvolutionStack:
+        with torch.device("meta"):  # its own parameters are not used
+            return ConvolutionStack(Fader(*self._sizes))
+
+    @cached_property
+    def _training(self) -> ConvolutionStack:
+        with torch.device("meta"):
+            return ConvolutionStack(FaderTraining(*self._sizes))
+
+    @property
+    def _sizes(self) -> tuple[int, int, int, int]:
+        return self.channels, self.width, self.classes, self.side
+
+
+@dataclass(frozen=True)
 class RecurrentReleaser(Releaser):
     """Causal LSTM layers on power, secret, side information and uniform noise of each step.
 
@@ -341,5 +402,6 @@ RELEASERS: Final[Mapping[str, type[Releaser]]] = {
     "convolutional": EncoderDecoder,
     "recurrent": RecurrentReleaser,
     "unet": UNetReleaser,
+    "fader": FaderReleaser,
 }
 """Network of each value of the field `releaser`."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from privnets.adversarial.records import MISSING, Minibatch
 from privnets.adversarial.training.releasers import (
     EncoderDecoder,
+    FaderReleaser,
     LinearFilter,
     PerceptronReleaser,
     RecurrentReleaser,
@@ -28,6 +29,7 @@ _RELEASERS = {
     "encoder-decoder-colour": (EncoderDecoder(8, 8, channels=3), (3, 8, 8)),
     "encoder-decoder-code": (EncoderDecoder(8, 8, pixel_noise=0), (1, 8, 8)),
     "unet": (UNetReleaser(16, 4, classes=2), (3, 16, 16)),
+    "fader": (FaderReleaser(16, 4), (3, 16, 16)),
     "recurrent": (RecurrentReleaser(2, 2, 8, 2), (6, 1)),
 }
 _each = pytest.mark.parametrize(("releaser", "record"), _RELEASERS.values(), ids=list(_RELEASERS))
@@ -203,3 +205,22 @@ def test_a_unet_learns_to_copy_images_and_to_keep_their_utility_label():
     assert (release - x).square().mean().sqrt() < 0.2
     assert release.min() >= 0
     assert release.max() <= 1
+
+
+def test_a_fader_network_copies_what_is_not_secret_and_releases_no_secret():
+    """The secret is the red of an image; its green is free."""
+    releaser, random = FaderReleaser(16, 4), torch.Generator().manual_seed(0)
+    secret, green = torch.arange(32)[None] % 2, torch.rand(1, 32, generator=random)
+    x = 0.1 * torch.rand(1, 32, 3, 16, 16, generator=random)
+    x[:, :, 0] += 0.8 * secret[..., None, None]
+    x[:, :, 1] += 0.8 * green[..., None, None]
+    batch = Minibatch(x, secret, noise=torch.zeros(1, 32, *releaser.noise_shape((3, 16, 16))))
+    parameters = stack_parameters([releaser.initial(np.random.default_rng(0))])
+    adam = StackedAdam([p.requires_grad_() for p in parameters], torch.tensor([5e-3]), (0.5, 0.999))
+    for _ in range(150):
+        loss = releaser.copying_loss(parameters, batch).sum()
+        adam.step(torch.autograd.grad(loss, parameters))
+    released = releaser.release(parameters, batch)[0].detach().mean((-2, -1))
+    red = released[:, 0]
+    assert abs(red[::2].mean() - red[1::2].mean()) < 0.1
+    assert torch.corrcoef(torch.stack([released[:, 1], green[0]]))[0, 1] > 0.8

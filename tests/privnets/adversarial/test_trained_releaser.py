@@ -166,7 +166,7 @@ def _images(network: str, **settings) -> bytes:
 
 
 def test_the_settings_of_a_small_file_allocate_no_memory() -> None:
-    for network in ("unet", "convolutional"):
+    for network in ("unet", "fader", "convolutional"):
         shape = load_releaser(_images(network)).description.encoding.shape
         x = np.zeros((2, *shape), dtype=np.float32)
         assert load_releaser(_images(network)).release(x)[0].shape == shape
