@@ -21,6 +21,7 @@ from torch.nn.functional import conv2d, pad
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.releasers import (
     EncoderDecoder,
+    FaderReleaser,
     RecurrentReleaser,
     Releaser,
     UNetReleaser,
@@ -148,8 +149,9 @@ def _subjects() -> Iterator[_Subject]:
             (64, 3, 32, 32),
             {"vmap": together},
         )
-    unet = UNetReleaser(32, 16)
-    yield _Subject("U-Net, width 16", unet.initial, _release(unet), (64, 3, 32, 32), {})
+    for name, images in (("U-Net", UNetReleaser(32, 16)), ("fader network", FaderReleaser(32, 16))):
+        title = f"{name}, width 16"
+        yield _Subject(title, images.initial, _release(images), (64, 3, 32, 32), {})
     adversary = Recurrent(1, 32, 3, 2)
     others = {"batched loop over time": _recurrent_by_step}
     yield _Subject("LSTM 3 x 32", adversary.initial, adversary.forward, (64, 24, 1), others)

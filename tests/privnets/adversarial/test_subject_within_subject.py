@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from privnets.adversarial.attackers.floors import fit_floors
@@ -111,6 +112,26 @@ def test_a_missing_utility_label_gives_no_floor_above_the_prior():
     pool, (splits,) = load_pool(problem_of(own), [own], "cpu")
     floors = fit_floors(raw_evidence(pool, splits), 4, 0, None)
     assert floors.estimates["floor/utility_label"].value == pytest.approx(1 / 4)
+
+
+@pytest.mark.usefixtures("celeba")
+@pytest.mark.parametrize("releaser", ["unet", "fader"])
+def test_a_stack_of_games_on_faces_trains_as_its_games_do_alone(releaser):
+    fields = {"releaser": releaser, "steps": 2, "pretrain_steps": 2, "scenario": "fixed-utility"}
+    configs = [config(seed=s, tradeoff=t, **fields) for s, t in ((0, 0.2), (1, 0.9))]
+    problem = problem_of(configs[0])
+
+    def parameters(members: list[AdversarialConfig]) -> list[list[torch.Tensor]]:
+        pool, splits = load_pool(problem, members, "cpu")
+        game = Game(problem, members, pool, splits)
+        game.advance(4)
+        return [game.parameters(i) for i in range(len(members))]
+
+    together, alone = parameters(configs), [parameters([each])[0] for each in configs]
+    for one, other in zip(together, alone, strict=True):
+        for found, expected in zip(one, other, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+    assert not torch.allclose(alone[0][0], alone[1][0], atol=1e-3)
 
 
 def test_verification_orders_pairs_of_one_person_above_those_of_two():
