@@ -6,17 +6,21 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
+from ray_head import Head, ray_head
 
 _CHECKOUT = str(Path(__file__).resolve().parents[1])
+_TURNSTILE = Path(__file__).parent / "sweeps" / "turnstile"
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _CACHE = pytest.StashKey[TemporaryDirectory[str]]()
 _ITEM = pytest.StashKey[list[pytest.Item]]()
+_CLUSTER = pytest.StashKey[ExitStack]()
 _ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -59,11 +63,13 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = TemporaryDirectory(prefix="privnets-cache-")
     config.stash[_CACHE] = cache
     os.environ["PRIVNETS_CACHE"] = cache.name
+    config.stash[_CLUSTER] = ExitStack()
     config.stash[_ITEM] = []
     sys.addaudithook(lambda event, told: _check_ray(config, event, told))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_CLUSTER].close()
     config.stash[_CACHE].cleanup()
 
 
@@ -87,6 +93,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     item.config.stash[_ITEM][:] = [item]
 
 
+@pytest.hookimpl(trylast=True)  # after fixtures
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Ends the cluster with the last test that uses it, as its idle processes take CPU time."""
+    if _uses_cluster(item) and item is [i for i in item.session.items if _uses_cluster(i)][-1]:
+        item.config.stash[_CLUSTER].close()
+
+
+def _uses_cluster(item: pytest.Item) -> bool:
+    return "cluster_nodes" in getattr(item, "fixturenames", ())
+
+
 def _check_ray(config: pytest.Config, event: str, told: Sequence[object]) -> None:
     """Fails a test that starts Ray without the mark `ray`: those tests run in sequence.
 
@@ -99,3 +116,31 @@ def _check_ray(config: pytest.Config, event: str, told: Sequence[object]) -> Non
     starts = {"ray.scripts.scripts", "start"} <= {*words} or words[0].endswith("/gcs_server")
     if starts and any(not item.get_closest_marker("ray") for item in config.stash[_ITEM]):
         raise RuntimeError("a test that starts a Ray must have the mark `ray`")
+
+
+@pytest.fixture(scope="session")
+def head_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds the home of `head`, its data directory, and tickets for its turnstile."""
+    folder = tmp_path_factory.mktemp("head")
+    for name in ("home", "data", "tickets"):
+        (folder / name).mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cluster_nodes(pytestconfig: pytest.Config) -> ExitStack:
+    """Holds the nodes of the cluster that tests share until its last test has ended."""
+    return pytestconfig.stash[_CLUSTER]
+
+
+@pytest.fixture(scope="session")
+def head(cluster_nodes: ExitStack, head_folder: Path) -> Head:
+    """Head of a cluster of one CPU for all tests, with a job server; it can train `turnstile`."""
+    variables = {
+        "HOME": str(head_folder / "home"),
+        "PRIVNETS_DATA": str(head_folder / "data"),
+        "PRIVNETS_TURNSTILE": str(head_folder / "tickets"),
+        "PYTHONPATH": os.pathsep.join([str(_TURNSTILE), _CHECKOUT]),
+        "WHO": "the head",
+    }
+    return cluster_nodes.enter_context(ray_head(cpus=1, **variables))

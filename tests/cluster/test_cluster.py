@@ -7,12 +7,11 @@ import queue
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
-from ray_head import Head, ray_head
+from ray_head import Head
 
 import cluster
 from cluster.jobs import JobClient
@@ -22,12 +21,6 @@ from cluster.submission import JobSpec, run_command
 pytestmark = pytest.mark.ray
 
 SLEEP = "import sys, time; print('begun', file=sys.stderr); time.sleep(600)"
-
-
-@pytest.fixture(scope="module")
-def head() -> Iterator[Head]:
-    with ray_head(cpus=1) as started:
-        yield started
 
 
 @pytest.fixture(autouse=True)

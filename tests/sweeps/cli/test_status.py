@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -23,15 +24,18 @@ SWEEP = "single"
 ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"
 
 
+FAILURE = "InvalidParameterError: The 'max_depth' parameter"
+
+
 @pytest.fixture
 def storage(tmp_path: Path) -> str:
-    """A sweep of two points with one replicate each, so that no interval is defined."""
+    """A sweep of three points with one replicate each, so that no interval is defined."""
     study = Study.model_validate(
         {
             "name": "single",
             "experiment": "membership",
             "fixed": {"dataset": "digits", "model": "logistic"},
-            "space": {"train_size": {"grid": [50, 100]}},
+            "space": {"train_size": {"grid": [50, 100, 150]}},
             "replicates": 1,
             "objectives": {ADVANTAGE: "min", ACCURACY: "max"},
         }
@@ -39,24 +43,27 @@ def storage(tmp_path: Path) -> str:
     plan = make_plan(study)
     ledger = Ledger(str(tmp_path), SWEEP)
     write_manifest(ledger, create_manifest(plan, SWEEP, command="sweeps run", tracking_uri=""))
-    metrics = {ADVANTAGE: 0.2, ACCURACY: 0.9}
+    finished = Replicate(plan.seeds[0], {ADVANTAGE: 0.2, ACCURACY: 0.9}, finished_at=1.7e9)
+    failed = Replicate(plan.seeds[0], dict.fromkeys(finished.metrics, math.nan), failure=FAILURE)
+    replicates = (finished, finished, failed)
     points = [
         TradeoffPoint(
             point.point_id,
             "membership",
             point.config.resolved(),
-            (Replicate(plan.seeds[0], metrics, finished_at=1.7e9),),
+            (replicate,),
         )
-        for point in plan.points
+        for point, replicate in zip(plan.points, replicates, strict=True)
     ]
     ledger.write_pack("pack", points)
     return str(tmp_path)
 
 
-def test_status_shows_a_sweep_with_one_replicate(storage: str) -> None:
+def test_status_shows_a_sweep_with_one_replicate_and_reasons_of_failures(storage: str) -> None:
     ended = CliRunner().invoke(app, ["status", SWEEP, "--storage", storage])
     assert ended.exit_code == 0, ended.output
-    assert "points   2 of 2 finished, 0 failed, 0 pending" in ended.output
+    assert "points   2 of 3 finished, 1 failed, 0 pending" in ended.output
+    assert f"failed   1 point: {FAILURE}" in ended.output
     assert "front so far: 2 points" in ended.output
     assert "train_size" in ended.output
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import pandas as pd
 import pytest
-from ray_head import Head, ray_head
-from small_sweeps import STUDY, rows, study_file
+from ray_head import Head
+from small_sweeps import rows, study_file
 from support import run_command
 from typer.testing import CliRunner
 
@@ -39,9 +39,24 @@ T = TypeVar("T")
 
 _SECONDS = 240.0
 # Goes no further than its tickets, so that it is stopped in the middle however fast it trains.
-_HELD = STUDY.replace("experiment: membership", "experiment: turnstile").replace(
-    "replicates: 2", "replicates: 1"
-)
+_STUDY = """\
+name: small
+experiment: turnstile
+fixed:
+  dataset: {table: t.csv, target: outcome}
+  model: {sklearn: "own_tree:tree"}
+  train_size: 8
+  draws: 32
+  records: 4
+space: {model.params.depth: {grid: [1, 2, 3, 4]}}
+replicates: 1
+resources: {pack: 1}
+"""
+_OWN_FILES = {
+    "t.csv": "\n".join(["age,outcome", *(f"{age},{age % 2}" for age in range(40))]),
+    "own_tree.py": "from own_parts import make\ndef tree(depth): return make(max_depth=depth)\n",
+    "own_parts.py": "from sklearn.tree import DecisionTreeClassifier as make\n",
+}
 _POINTS, _PACKS, _TICKETS = 4, 4, 2
 _EXPERIMENT = Path(__file__).parents[1] / "turnstile"
 _PYTHONPATH = f"{_EXPERIMENT}:{Path(__file__).parents[3]}"
@@ -50,7 +65,7 @@ pytestmark = pytest.mark.ray
 
 
 class Laptop:
-    """Machine with a study file, a home with a token, and the study's experiment."""
+    """Machine with a study, its data and modules, a home with a token, and its experiment."""
 
     def __init__(self, folder: Path, head: Head, tracking_uri: str) -> None:
         self.folder, self.home, self.storage = folder / "work", folder / "home", folder / "shared"
@@ -59,7 +74,9 @@ class Laptop:
         token = self.home / ".ray" / "auth_token"
         token.touch(0o600)
         token.write_text(head.token)
-        study = study_file(self.folder, _HELD)
+        study = study_file(self.folder, _STUDY)
+        for name, text in _OWN_FILES.items():
+            (self.folder / name).write_text(text)
         self.sweep = default_sweep_name(load(study).to_dict())
         self.ledger = Ledger(str(self.storage), self.sweep)
         self.address = head.address
@@ -95,7 +112,7 @@ class Laptop:
     def submission(self) -> list[str]:
         """The command's arguments."""
         where = ("--storage", str(self.storage), "--tracking-uri", self._tracking_uri)
-        return ["submit", "small.yaml", *where, "--no-check"]
+        return ["submit", "small.yaml", *where]
 
     def written(self) -> dict[str, int]:
         """Pack in the ledger to when it was written."""
@@ -131,20 +148,12 @@ class Story:
     done: Job
 
 
-@pytest.fixture(scope="module")
-def tickets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tickets")
-
-
-@pytest.fixture(scope="module")
-def head(tickets: Path) -> Iterator[Head]:
-    """With the study's experiment, which this process has too."""
+@pytest.fixture(scope="module", autouse=True)
+def _experiment() -> Iterator[None]:
+    """This process has the study's experiment too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(_EXPERIMENT)
-        patch.setenv("PYTHONPATH", _PYTHONPATH)
-        patch.setenv("PRIVNETS_TURNSTILE", str(tickets))
-        with ray_head(cpus=1) as made:
-            yield made
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -155,8 +164,9 @@ def _let_in(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def story(
-    head: Head, tickets: Path, tracking_uri: str, tmp_path_factory: pytest.TempPathFactory
+    head: Head, head_folder: Path, tracking_uri: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Story:
+    tickets = head_folder / "tickets"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN", head.token)
         jobs = JobClient(head.address)
@@ -302,51 +312,12 @@ def test_other_addresses_in_the_environment_are_ignored(
     assert JobClient(head.address).find("absent") is None
 
 
-_OWN = """\
-name: own
-experiment: membership
-fixed:
-  dataset: {table: t.csv, target: outcome}
-  model: {sklearn: "own_tree:tree"}
-  train_size: 8
-  draws: 32
-  records: 4
-space:
-  model.params.depth: {grid: [1, -1]}
-"""
-_OWN_MODULE = """\
-from own_parts import make
-
-def tree(depth):
-    return make(max_depth=depth)
-"""
-
-
-def test_a_study_of_own_data_and_models_takes_them_to_the_cluster(
-    head: Head, tracking_uri: str, tmp_path: Path
-) -> None:
-    """The cluster sees neither the table nor the modules; one parameter is not valid."""
-    laptop = Laptop(tmp_path, head, tracking_uri)
-    rows = [f"{age},{age % 2}" for age in range(40)]
-    files = {
-        "t.csv": "\n".join(["age,outcome", *rows]),
-        "own.yaml": _OWN,
-        "own_tree.py": _OWN_MODULE,
-        "own_parts.py": "from sklearn.tree import DecisionTreeClassifier as make\n",
-    }
-    for name, text in files.items():
-        (laptop.folder / name).write_text(text)
-    where = ("--storage", str(laptop.storage), "--tracking-uri", tracking_uri)
-    laptop.run("submit", "own.yaml", "--name", "own", *where)
-    jobs = JobClient(head.address)
-    job = list(jobs.follow(job_id("own")))[-1]
-    log = jobs.log(job_id("own"))
-    assert "a point failed: InvalidParameterError: The 'max_depth' parameter" in log
-    result = sweeps.open_result("own", storage=str(laptop.storage))
-    assert dict(result.counts) == {"finished": 1, "failed": 1, "stopped": 0}
-    assert not job.is_active
-    reasons = read_status("own", str(laptop.storage)).reasons
-    assert [*reasons.values()] == [1]
+def test_a_study_takes_its_own_data_and_models_to_the_cluster(story: Story) -> None:
+    """The cluster sees neither the table nor the modules, which lie beside the study."""
+    result = sweeps.open_result(story.laptop.sweep, str(story.laptop.storage))
+    assert dict(result.counts) == {"finished": _POINTS, "failed": 0, "stopped": 0}
+    depths = {point.config["model.params.depth"] for point in result.tradeoff_points}
+    assert depths == {1, 2, 3, 4}
 
 
 def test_a_study_is_validated_without_its_data(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from ray_head import Head, ray_head
+from ray_head import Head
 from ray_node import ray_node
 from ray_pair import Pair
 
@@ -28,35 +28,24 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pair")
-    for name in ("shared", "split", "head-data", "node-data", "extra", "home", "head-home"):
+    for name in ("shared", "split", "data", "extra", "home"):
         (folder / name).mkdir()
     return folder
 
 
-@pytest.fixture(scope="package")
-def head(pair_folder: Path) -> Iterator[Head]:
+@pytest.fixture(scope="session")
+def pair(cluster_nodes: ExitStack, head: Head, head_folder: Path, pair_folder: Path) -> Pair:
     own = {
-        "PRIVNETS_DATA": str(pair_folder / "head-data"),
-        "HOME": str(pair_folder / "head-home"),
-        "WHO": "the head",
-    }
-    with ray_head(**own) as started:
-        yield started
-
-
-@pytest.fixture(scope="package")
-def pair(head: Head, pair_folder: Path) -> Iterator[Pair]:
-    own = {
-        "PRIVNETS_DATA": str(pair_folder / "node-data"),
+        "PRIVNETS_DATA": str(pair_folder / "data"),
         "PYTHONPATH": f"{pair_folder / 'extra'}:{Path(__file__).parents[3]}",
         "HOME": str(pair_folder / "home"),
         "WHO": "the other",
     }
-    with ray_node(head, own, pair_folder / "split") as node:
-        yield Pair(head, node, pair_folder)
+    node = cluster_nodes.enter_context(ray_node(head, own, pair_folder / "split"))
+    return Pair(head, node, pair_folder, (head_folder / "data", pair_folder / "data"))
 
 
 @pytest.fixture

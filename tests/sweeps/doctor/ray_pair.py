@@ -15,18 +15,15 @@ class Pair:
     Attributes:
         head: The head.
         node: Process id of the node.
-        folder: Holds `shared`; `split`, which is another on the node; `head-data` and `node-data`,
-            their data directories; `extra`, which the node's Python looks into first.
+        folder: Holds `shared`; `split`, which is another on the node; `extra`, which the node's
+            Python looks into first; `home` of the node.
+        data: Data directories of the head and of the node.
     """
 
     head: Head
     node: int
     folder: Path
-
-    @property
-    def data(self) -> tuple[Path, Path]:
-        """Data directories of the head and of the node."""
-        return self.folder / "head-data", self.folder / "node-data"
+    data: tuple[Path, Path]
 
     @property
     def token(self) -> dict[str, str]:

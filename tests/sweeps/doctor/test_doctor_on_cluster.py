@@ -34,14 +34,16 @@ def present(*roots: Path) -> Iterator[None]:
 
 
 @requires_data("location30")
-def test_the_job_server_gives_the_same_report(head: Head, pair_folder: Path, study: str) -> None:
+def test_the_job_server_gives_the_same_report(
+    head: Head, head_folder: Path, pair_folder: Path, study: str
+) -> None:
     run = doctor(
         "--address", head.address, "--study", study, "--storage", str(pair_folder / "shared"),
         RAY_AUTH_TOKEN=head.token,
     )  # fmt: skip
     failed = run.failures()
     assert (run.code, set(failed)) == (1, {"data"}), run.err
-    assert str(pair_folder / "head-data") in failed["data"]["found"]
+    assert str(head_folder / "data") in failed["data"]["found"]
     assert [c["state"] for c in run.of("versions")] == ["ok", "ok"]
     assert list((pair_folder / "shared").iterdir()) == []
 
@@ -59,11 +61,11 @@ def test_a_wrong_token_is_one_message(head: Head, over: str) -> None:
 @requires_data("location30")
 def test_a_sound_cluster_fails_nothing_and_keeps_nothing(pair: Pair, study: str) -> None:
     shared = pair.folder / "shared"
-    with present(pair.folder / "head-data", pair.folder / "node-data"):
+    with present(*pair.data):
         run = doctor(
             "--address", pair.head.gcs, "--storage", str(shared), "--study", study,
             "--tracking-uri", f"sqlite:///{pair.folder}/mlflow.db",
-            PRIVNETS_DATA=str(pair.folder / "head-data"), **pair.token,
+            PRIVNETS_DATA=str(pair.data[0]), **pair.token,
         )  # fmt: skip
     assert (run.code, run.failures()) == (0, {}), run.err
     (nodes,) = run.of("nodes")
@@ -86,11 +88,11 @@ def test_a_fault_of_one_node_names_that_node(pair: Pair, study: str) -> None:
     secret.write_text("[mlflow]\n")
     secret.chmod(0o644)
     try:
-        with present(pair.folder / "head-data"):
+        with present(pair.data[0]):
             run = doctor(
                 "--address", pair.head.gcs, "--study", study,
                 "--storage", str(pair.folder / "split"),
-                PRIVNETS_DATA=str(pair.folder / "head-data"), **pair.token,
+                PRIVNETS_DATA=str(pair.data[0]), **pair.token,
             )  # fmt: skip
     finally:
         shutil.rmtree(fake)
@@ -99,7 +101,7 @@ def test_a_fault_of_one_node_names_that_node(pair: Pair, study: str) -> None:
     assert (run.code, set(failed)) == (1, {"data", "versions", "storage", "secret files"}), run.err
     assert "numpy 0.0.1, not" in failed["versions"]["found"]
     assert "location30" in failed["data"]["found"]
-    assert str(pair.folder / "node-data") in failed["data"]["found"]
+    assert str(pair.data[1]) in failed["data"]["found"]
     assert "sweeps data fetch" in failed["data"]["remedy"]
     assert "another directory than the driver's" in failed["storage"]["found"]
     assert str(secret) in failed["secret files"]["found"]

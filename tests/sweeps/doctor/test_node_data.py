@@ -11,15 +11,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from socket import gethostname
 from typing import Any
 
 import psutil
 import pytest
-from ray_head import Head
 from ray_pair import Pair
-from support import requires_data
+from support import Ended, requires_data
 
 from privnets import data
 
@@ -40,55 +40,74 @@ def empty_pair(pair: Pair) -> Pair:
     return pair
 
 
-def run_sweeps(pair: Pair, *words: str) -> subprocess.CompletedProcess[str]:
-    own = {**pair.token, "PRIVNETS_DATA": str(pair.data[0])}
-    return subprocess.run(
-        [sys.executable, "-m", "sweeps", *words], env={**os.environ, **own},
-        capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
-
-
-_CALL = """
+_COMMANDS = """
 import json, os, sys, time
 import cluster
 from cluster.nodes import NoAnswer, on_every_node
+from support import run_command
 
-def readable(answers):
-    return [
+def call(expression):
+    began = time.monotonic()
+    answers = [
         {"lost" if answer.is_lost else "failed": answer.reason}
         if isinstance(answer, NoAnswer) else answer
-        for answer in answers.values()
+        for answer in eval(expression).values()
     ]
+    return answers, time.monotonic() - began
 
 with cluster.connect(sys.argv[1]):
-    for call in sys.argv[2:]:
-        began = time.monotonic()
-        answers = readable(eval(call))
-        print(json.dumps([answers, time.monotonic() - began]))
+    for line in sys.stdin:
+        words = json.loads(line)
+        answer = call(words) if isinstance(words, str) else vars(run_command(*words))
+        print(json.dumps(answer), flush=True)
 """
 
 
-def call_nodes(head: Head, *calls: str) -> list[tuple[list[Any], float]]:
-    """Answers of all nodes to each call, and its seconds; one process makes all calls."""
-    asked = subprocess.run(
-        [sys.executable, "-c", _CALL, head.gcs, *calls],
-        env={**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": head.token},
-        capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
-    assert asked.returncode == 0, asked.stderr
-    return [tuple(json.loads(line)) for line in asked.stdout.splitlines()[-len(calls) :]]
+class Driver:
+    """A process that has joined the cluster, as joining takes seconds."""
+
+    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
+        self._process = process
+        self._address = address
+
+    def run(self, *words: str) -> Ended:
+        """Runs a command of `sweeps` on the cluster."""
+        return Ended(**self._answer([*words, "--address", self._address]))
+
+    def call(self, expression: str) -> tuple[list[Any], float]:
+        """Answers of all nodes to a call of `on_every_node`, and its seconds."""
+        answers, seconds = self._answer(expression)
+        return answers, seconds
+
+    def _answer(self, request: object) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
 
 
-def test_each_node_answers_for_itself(empty_pair: Pair) -> None:
+@pytest.fixture(scope="module")
+def driver(pair: Pair, head_folder: Path) -> Iterator[Driver]:
+    tests = Path(__file__).parents[2]
+    own = {
+        "HOME": str(head_folder / "home"),
+        "PRIVNETS_DATA": str(pair.data[0]),
+        "PYTHONPATH": os.pathsep.join([str(tests), os.environ["PYTHONPATH"]]),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", _COMMANDS, pair.head.gcs], env={**os.environ, **own, **pair.token},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        yield Driver(process, pair.head.gcs)
+
+
+def test_each_node_answers_for_itself(driver: Driver) -> None:
     """With its own variables or given ones, an exception as text, and none that died or is slow."""
-    own, given, failed, died, slow = call_nodes(
-        empty_pair.head,
-        "on_every_node(os.getenv, 'WHO')",
-        "on_every_node(os.getenv, 'WHO', environment={'WHO': 'given'})",
-        "on_every_node(os.listdir, '/there/is/none')",
-        "on_every_node(os._exit, 1)",
-        "on_every_node(time.sleep, 300, seconds=5)",
-    )
+    own = driver.call("on_every_node(os.getenv, 'WHO')")
+    given = driver.call("on_every_node(os.getenv, 'WHO', environment={'WHO': 'given'})")
+    failed = driver.call("on_every_node(os.listdir, '/there/is/none')")
+    died = driver.call("on_every_node(os._exit, 1)")
+    slow = driver.call("on_every_node(time.sleep, 300, seconds=5)")
     assert sorted(own[0]) == ["the head", "the other"]
     assert given[0] == ["given", "given"]
     reason = "FileNotFoundError: [Errno 2] No such file or directory: '/there/is/none'"
@@ -107,11 +126,9 @@ def copy_data(root: Path) -> None:
 
 
 @needs_data
-def test_every_node_copies_a_data_set_for_itself(empty_pair: Pair) -> None:
-    ran = run_sweeps(
-        empty_pair, "data", "fetch", NAME, "--address", empty_pair.head.gcs, "--from", str(WHOLE)
-    )
-    assert ran.returncode == 0, ran.stderr
+def test_every_node_copies_a_data_set_for_itself(empty_pair: Pair, driver: Driver) -> None:
+    ran = driver.run("data", "fetch", NAME, "--from", str(WHOLE))
+    assert ran.exit_code == 0, ran.stderr
     assert intact(empty_pair.data[0])
     assert intact(empty_pair.data[1])
     for root in (empty_pair.data[0], empty_pair.data[1]):
@@ -120,23 +137,21 @@ def test_every_node_copies_a_data_set_for_itself(empty_pair: Pair) -> None:
 
 @needs_data
 def test_a_source_that_is_not_the_published_one_is_refused_on_every_node(
-    empty_pair: Pair, tmp_path: Path
+    empty_pair: Pair, driver: Driver, tmp_path: Path
 ) -> None:
     (tmp_path / FILE).write_bytes((WHOLE / NAME / FILE).read_bytes()[:-1] + b"?")
-    ran = run_sweeps(
-        empty_pair, "data", "fetch", NAME, "--address", empty_pair.head.gcs, "--from", str(tmp_path)
-    )
-    assert (ran.returncode, ran.stdout) == (1, "")
+    ran = driver.run("data", "fetch", NAME, "--from", str(tmp_path))
+    assert (ran.exit_code, ran.stdout) == (1, "")
     assert ran.stderr.count("is not the published file") == 2
     assert not list(empty_pair.data[0].iterdir())
     assert not list(empty_pair.data[1].iterdir())
 
 
 @needs_data
-def test_the_data_of_each_node_is_listed(empty_pair: Pair) -> None:
+def test_the_data_of_each_node_is_listed(empty_pair: Pair, driver: Driver) -> None:
     copy_data(empty_pair.data[1])
-    ran = run_sweeps(empty_pair, "data", "list", "--address", empty_pair.head.gcs, "--json")
-    assert ran.returncode == 0, ran.stderr
+    ran = driver.run("data", "list", "--json")
+    assert ran.exit_code == 0, ran.stderr
     told = json.loads(ran.stdout).values()
     assert sorted(node["sets"][NAME] for node in told) == [
         ["absent", str(empty_pair.data[0] / NAME)], ["present", str(empty_pair.data[1] / NAME)],
@@ -145,34 +160,26 @@ def test_the_data_of_each_node_is_listed(empty_pair: Pair) -> None:
 
 
 @needs_data
-def test_a_data_directory_for_all_nodes_can_be_named(empty_pair: Pair, tmp_path: Path) -> None:
+def test_a_data_directory_for_all_nodes_can_be_named(
+    empty_pair: Pair, driver: Driver, tmp_path: Path
+) -> None:
     copy_data(tmp_path)
-    ran = run_sweeps(
-        empty_pair,
-        "data",
-        "list",
-        "--address",
-        empty_pair.head.gcs,
-        "--data",
-        str(tmp_path),
-        "--json",
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = driver.run("data", "list", "--data", str(tmp_path), "--json")
+    assert ran.exit_code == 0, ran.stderr
     states = [node["sets"][NAME] for node in json.loads(ran.stdout).values()]
     assert states == [["present", str(tmp_path / NAME)]] * 2
 
 
 @needs_data
 def test_a_sweep_whose_data_one_node_lacks_does_not_begin(
-    empty_pair: Pair, study: str, tmp_path: Path
+    empty_pair: Pair, driver: Driver, study: str, tmp_path: Path
 ) -> None:
     copy_data(empty_pair.data[0])
     storage = tmp_path / "sweeps"
-    ran = run_sweeps(
-        empty_pair, "run", study, "--name", "places", "--address", empty_pair.head.gcs,
-        "--storage", str(storage), "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db",
-    )  # fmt: skip
-    assert (ran.returncode, ran.stdout) == (2, "")
+    tracking_uri = f"sqlite:///{tmp_path}/mlflow.db"
+    where = ("--storage", str(storage), "--tracking-uri", tracking_uri)
+    ran = driver.run("run", study, "--name", "places", *where)
+    assert (ran.exit_code, ran.stdout) == (2, "")
     (line,) = [line for line in ran.stderr.splitlines() if line.startswith("Error: ")]
     assert "dataset_location.tgz is absent" in line
     assert str(empty_pair.data[1] / NAME) in line
@@ -236,12 +243,12 @@ def test_a_pack_that_finds_its_data_gone_says_on_which_node(study: str, tmp_path
 
 
 @pytest.mark.slow  # Ray takes long to give up a node
-def test_a_node_that_hangs_does_not_delay_the_others(empty_pair: Pair) -> None:
-    hanging = psutil.Process(empty_pair.node).children(recursive=True)
+def test_a_node_that_hangs_does_not_delay_the_others(pair: Pair, driver: Driver) -> None:
+    hanging = psutil.Process(pair.node).children(recursive=True)
     for process in hanging:
         process.send_signal(signal.SIGSTOP)
     try:
-        ((answers, _),) = call_nodes(empty_pair.head, "on_every_node(os.getenv, 'WHO', seconds=20)")
+        answers, _ = driver.call("on_every_node(os.getenv, 'WHO', seconds=20)")
     finally:
         for process in hanging:
             if process.is_running():

@@ -189,7 +189,11 @@ def test_a_failed_point_stops_no_other(
         return advance(self, steps)
 
     monkeypatch.setattr(game.Game, "advance", overflow)
-    ledger = train_all(study, tmp_path, StoppingRule.from_plan(study))
+    ledger = Ledger(str(tmp_path), "sweep")
+    run, problems = begin_pack(study, ledger, StoppingRule.from_plan(study)), set()
+    while not (progress := run.advance()).committed:
+        problems.add(str(progress.problem))
+    assert any(problem.startswith("a point failed: ") for problem in problems)
     assert points(ledger)[judge].status == "failed"
     assert all(judge not in str(reason) for reason in reasons(ledger).values())
 
