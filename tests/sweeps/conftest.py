@@ -11,6 +11,8 @@ import pytest
 from small_sweeps import small_plan
 
 if TYPE_CHECKING:
+    from ray.tune import ExperimentAnalysis
+
     from cluster import Connection
     from sweeps.engine.executor import RunOutcome
 
@@ -44,13 +46,27 @@ def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def tune_runs() -> list[ExperimentAnalysis]:
+    """Tune's results of `uninterrupted`."""
+    return []
+
+
+@pytest.fixture(scope="session")
 def uninterrupted(
-    local_ray: Connection, tracking_uri: str, tmp_path_factory: pytest.TempPathFactory
+    local_ray: Connection,
+    tracking_uri: str,
+    tune_runs: list[ExperimentAnalysis],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> RunOutcome:
     """The small sweep, run without any trouble; tests must leave it as it is."""
+    from ray import tune
+
     from sweeps.engine.executor import execute
 
     folder: Path = tmp_path_factory.mktemp("uninterrupted")
-    return execute(
-        small_plan(folder), sweep="reference", storage=str(folder), tracking_uri=tracking_uri
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        run = tune.run
+        patch.setattr(tune, "run", lambda *args, **options: tune_runs.append(run(*args, **options)))
+        return execute(
+            small_plan(folder), sweep="reference", storage=str(folder), tracking_uri=tracking_uri
+        )

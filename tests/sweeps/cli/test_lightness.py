@@ -63,33 +63,15 @@ with suppress(SystemExit):
     main()
 """
 
-_RUNS = """
-import sys
-import ray
-import sweeps
-from sweeps.engine.scheduler import connect_ray
-from sweeps.study.loader import load
-from sweeps.planning.plan import make_plan
+# Made-up points of an adversarial sweep, with an information plane.
+_DRAWS = """
+from synthetic_releases import toy_sweep
+from sweeps.report.summary import write_summary
+from sweeps.store.ledger import Ledger
 
-@ray.remote
-def loaded():
-    return list(sys.modules)
-
-file, folder = sys.argv[1:]
-with connect_ray(make_plan(load(file)), None, ""):
-    print(*ray.get(loaded.remote()))
-    uri = f"sqlite:///{folder}/mlflow.db"
-    print(*sweeps.run(file, name="light", storage=folder, tracking_uri=uri).points["status"])
+print(*write_summary(Ledger(sys.argv[1], "made"), toy_sweep()))
 """
-
-_STUDY = """
-name: light
-experiment: adversarial
-fixed: {problem: gaussian-mixture, steps: 2, train_size: 256, panel: quick}
-space: {tradeoff: {grid: [0.3, 0.7]}}
-replicates: 1
-resources: {pack: 2, concurrency: 1}
-"""
+_REPORT = Path(__file__).parents[1] / "report"
 
 
 def run_and_list_modules(code: str, *arguments: str) -> list[list[str]]:
@@ -122,15 +104,8 @@ def test_tables_in_the_terminal_load_no_figures(command: str) -> None:
     assert not {"matplotlib", "plotly", "torch"} & set(modules)
 
 
-@pytest.mark.ray
-def test_only_workers_of_a_run_load_torch(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "light.yaml"
-    file.write_text(_STUDY)
-    worker, status, driver = run_and_list_modules(_RUNS, str(file), str(tmp_path))
-    assert {"torch", "privnets.adversarial.stages"} <= set(worker)
-    assert status == ["finished", "finished"]
-    assert (tmp_path / "light" / "information-plane.png").exists()
-    assert "sweeps.engine.scheduler" in driver
-    assert "torch" not in driver
+def test_figures_and_reports_load_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(_REPORT), os.environ["PYTHONPATH"]]))
+    *_, files, modules = run_and_list_modules(f"import sys\n{_DRAWS}", str(tmp_path))
+    assert {"report.html", "information-plane.png"} <= set(files)
+    assert "torch" not in modules

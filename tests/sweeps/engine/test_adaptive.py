@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from small_sweeps import rows, study_file
 from test_chaos import drive, kill_with_descendants_watched, wait_until
 
+import sweeps
 import tracking
 from privnets.points import Replicate, Scalar, TradeoffPoint
 from sweeps.analysis.results import open_result
@@ -43,6 +45,7 @@ from sweeps.store.asks import AskRecord, read_asks, write_ask
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest, write_manifest
 from sweeps.store.reuse import finished_points, record_sources, recorded_sources
+from sweeps.study.loader import load
 from sweeps.study.search_space import Axis
 from sweeps.study.spec import Study
 
@@ -467,18 +470,27 @@ def test_whole_numbers_in_the_grid_of_a_real_field_are_reused(tmp_path: Path) ->
     assert {p.point_id for p in points} == {*plan.reuse(points).point_ids}
 
 
+# Writes the names of its modules at its end.
+_LISTS_MODULES = """
+import atexit, sys
+from pathlib import Path
+from sweeps.cli.main import main
+
+atexit.register(lambda: Path("modules").write_text(" ".join(sys.modules)))
+main()
+"""
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize(("kills", "count"), [(1, 6), pytest.param(20, 12, marks=pytest.mark.slow)])
 def test_a_killed_search_gives_the_same_front(
     kills: int, count: int, local_ray: Connection, tmp_path: Path
 ) -> None:
-    """The reference runs in this process, on the Ray of the tests."""
-    import sweeps
-    from sweeps.study.loader import load
-
+    """The reference runs in this process; the last driver has no reader and loads no torch."""
     changes = [
         "space={weight_decay: {loguniform: [0.001, 1]}}",
         f"search={{algorithm: tpe, num_points: {count}, ask_size: 3, confirm: 1}}",
+        "resources.concurrency=1",
     ]
     uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
     study = study_file(tmp_path)
@@ -498,7 +510,14 @@ def test_a_killed_search_gives_the_same_front(
             kill_with_descendants_watched(driver)
         asks = min(asks + chance.randrange(2), 5)
         command = ["resume", "killed"]
-    assert drive(tmp_path, uri, ["resume", "killed"]).wait(600) == 0
+    reader, writer = os.pipe()
+    os.close(reader)
+    last = drive(tmp_path, uri, ["resume", "killed"], writer, _LISTS_MODULES)
+    os.close(writer)
+    assert last.wait(600) == 0
+    modules = (tmp_path / "modules").read_text().split()
+    assert "sweeps.engine.tune_backend" in modules
+    assert "torch" not in modules
     ledgers = [Ledger(str(tmp_path), name) for name in ("whole", "killed")]
     assert read_asks(ledgers[0]) == read_asks(ledgers[1])
     assert sorted(rows(ledgers[1])) == sorted(rows(ledgers[0]))

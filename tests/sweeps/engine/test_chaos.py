@@ -127,7 +127,7 @@ def test_killed_workers_are_replaced_without_output(
 
     with meanwhile(kill_now_and_then):
         outcome = execute(
-            small_plan(tmp_path),
+            small_plan(tmp_path, "resources.concurrency=1"),
             sweep="sweep",
             storage=str(tmp_path),
             tracking_uri=tracking_uri,
@@ -169,18 +169,22 @@ def read_packs(sweep: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def drive(
-    storage: Path, uri: str, command: list[str], said: int | None = None
+    storage: Path,
+    uri: str,
+    command: list[str],
+    said: int | None = None,
+    code: str = "from sweeps.cli.main import main; main()",
 ) -> subprocess.Popen[bytes]:
     """A `sweeps` command in a process of its own, as if typed in a terminal of its own."""
     arguments = [*command, "--storage", str(storage), "--tracking-uri", uri]
     return subprocess.Popen(
-        [sys.executable, "-c", "from sweeps.cli.main import main; main()", *arguments],
+        [sys.executable, "-c", code, *arguments],
         cwd=storage, stdout=said, stderr=said, start_new_session=True,
     )  # fmt: skip
 
 
 def kill_with_descendants_watched(driver: subprocess.Popen[bytes]) -> None:
-    """Kill a driver, and see that every process it had started ends by itself."""
+    """Kills a driver, and waits until every process it had started has ended by itself."""
     descendants = psutil.Process(driver.pid).children(recursive=True)
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()

@@ -15,7 +15,6 @@ from small_sweeps import STUDY, assert_same_numbers, contents, numbers, rows, sm
 from typer.testing import CliRunner
 
 import privnets
-import sweeps
 import tracking
 from sweeps.analysis.results import Result, open_result
 from sweeps.engine.display import SweepProgress
@@ -79,19 +78,6 @@ def test_the_log_is_complete_before_the_last_heartbeat(uninterrupted: RunOutcome
     log, heartbeat = folder / "log.txt", folder / "progress.json"
     assert "ended: 4 finished" in log.read_text().splitlines()[-1]
     assert log.stat().st_mtime_ns <= heartbeat.stat().st_mtime_ns
-
-
-def test_a_finished_sweep_is_not_trained_again(
-    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
-) -> None:
-    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
-    before = contents(tmp_path / "reference" / "ledger")
-    again = sweeps.run(
-        study_file(tmp_path), storage=str(tmp_path), tracking_uri=tracking_uri, name="reference"
-    )
-    assert contents(tmp_path / "reference" / "ledger") == before
-    pd.testing.assert_frame_equal(again.front(), uninterrupted.result.front())
-    assert tracking.compare(again.tradeoff_points, "reference", tracking_uri) == []
 
 
 def test_a_pack_that_fails_stops_no_other_and_only_missing_replicates_are_trained_later(
@@ -230,6 +216,7 @@ def test_a_signal_after_training_lets_the_summary_be_written_and_a_second_does_n
     from sweeps.engine import executor as driver
 
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
+    before = contents(tmp_path / "reference" / "ledger")
     report = tmp_path / "reference" / "report.html"
     report.unlink()
 
@@ -244,6 +231,7 @@ def test_a_signal_after_training_lets_the_summary_be_written_and_a_second_does_n
     assert said.exit_code == 143
     assert f"{ending} Continue with:" in said.output
     assert report.exists() == (signals == 1)
+    assert contents(tmp_path / "reference" / "ledger") == before
     assert ("4 of 4 points finished" in said.output) == (signals == 1)
 
 

@@ -150,6 +150,7 @@ def test_a_run_whose_local_ray_dies_ends_in_order_and_says_how_to_continue(
     command = [
         sys.executable, "-m", "sweeps", "run", str(study), "--name", "broken",
         "--storage", str(tmp_path), "--tracking-uri", tracking_uri,
+        "--set", "resources.concurrency=1",
     ]  # fmt: skip
     environment = {
         "PYTHONPATH": os.pathsep.join([str(_TURNSTILE), *sys.path]),
