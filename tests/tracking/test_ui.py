@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,38 +101,61 @@ def _experiment_id(uri: str) -> str:
     return str(found.experiment_id)
 
 
-@pytest.fixture
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    # A fresh profile for each test: the pages remember which runs were unfolded.
+@contextmanager
+def new_browser(profile: Path) -> Iterator[Chrome]:
     options = ChromeOptions()
     options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     with Chrome(options=options, service=Service(str(DRIVER))) as driver:
         yield driver
 
 
-@pytest.mark.slow
-def test_model_training_once_chosen_opens_every_study_with_its_runs(
-    browser: Chrome, shown: Shown, tmp_path: Path
-) -> None:
-    """MLflow takes the kind of work from the browser, never from the experiment."""
-    study = f"{shown.uri}/#/experiments/{shown.experiment_id}"
-    browser.get(study)
-    # The overview's tour covers the page until it is sent away.
-    _click(browser, "[role=dialog] button")
-    _click_text(browser, "Model training")
-    _rows(browser, 1)
-    browser.get("about:blank")
-    browser.get(study)
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    """Loading MLflow's pages takes seconds in a new browser."""
+    with new_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+def test_every_point_of_a_sweep_can_be_compared(browser: Chrome, shown: Shown) -> None:
+    """The whole walk: open the study, select its points, compare, read both plots and the table.
+
+    The first in this browser, so that MLflow by itself would open another kind of work.
+    """
+    pages = study_pages(shown.uri, 1000)
+    assert pages[STUDY] == runs_page(shown.experiment_id)
+    browser.get(f"{shown.uri}/{pages[STUDY]}")
     (parent,) = _rows(browser, 1)
-    browser.save_screenshot(str(tmp_path / "study.png"))
     assert parent.text.splitlines()[-2] == SWEEP
-    assert "/runs?" in browser.current_url
+    assert "Runs\nModels" in browser.find_element(By.CSS_SELECTOR, "nav").text
+    _expand_parent(browser)
+    names = {row.find_element(By.CSS_SELECTOR, "a").text for row in _rows(browser, 17)[1:]}
+    assert names == {
+        f"ts={size} wd={decay:g}"
+        for size in SIZES for decay in DECAYS
+    }  # fmt: skip
+    _select(browser, _rows(browser, 17)[1:])
+    _click(browser, "[data-testid=runs-compare-button]")
+    _await(browser, lambda: "Comparing 16 Runs" in browser.page_source)
+    links = browser.find_elements(By.CSS_SELECTOR, "table a[href*='/runs/']")
+    assert len({link.get_attribute("href") for link in links}) == 16
+
+    _choose_axes(browser, ["log10_weight_decay", "train_size"], [PRIVACY, UTILITY])
+    axes = _plot_data(browser, "log10_weight_decay", "train_size", PRIVACY, UTILITY)
+    lines = sorted(zip(axes["train_size"], axes[PRIVACY], axes[UTILITY], strict=True))
+    assert lines == shown.rows("train_size", PRIVACY, UTILITY)
+    assert sorted(set(axes["log10_weight_decay"])) == [LOG10_OF_ZERO, -4, -2, 0]
+
+    _click(browser, "[role=tab][id$=trigger-scatter-plot]")
+    _choose_one(browser, "#x-axis-selector", UTILITY)
+    _choose_one(browser, "#y-axis-selector", PRIVACY)
+    axes = _plot_data(browser, UTILITY, PRIVACY)
+    assert sorted(zip(axes[UTILITY], axes[PRIVACY], strict=True)) == shown.rows(UTILITY, PRIVACY)
 
 
 def test_a_sweep_s_page_opens_with_its_objectives_as_axes_and_all_points(
-    browser: Chrome, shown: Shown, tmp_path: Path
+    browser: Chrome, shown: Shown
 ) -> None:
     browser.get(f"{shown.uri}/{sweep_pages(shown.uri, 1)[f'{SWEEP} of {STUDY}']}")
 
@@ -145,51 +169,28 @@ def test_a_sweep_s_page_opens_with_its_objectives_as_axes_and_all_points(
         return next((chart for chart in found if chart["type"] == "scatter"), {})
 
     drawn = _await(browser, scatter)
-    browser.save_screenshot(str(tmp_path / "view.png"))
     assert sorted(zip(drawn["x"], drawn["y"], strict=True)) == shown.rows(UTILITY, PRIVACY)
     assert "Objectives and swept fields" in browser.page_source
     _await(browser, lambda: "Parallel Coordinates" in browser.page_source)
 
 
-def test_every_point_of_a_sweep_can_be_compared(
-    browser: Chrome, shown: Shown, tmp_path: Path
+@pytest.mark.slow
+def test_model_training_once_chosen_opens_every_study_with_its_runs(
+    shown: Shown, tmp_path: Path
 ) -> None:
-    """The whole walk: open the study, select its points, compare, read both plots and the table.
-
-    In a browser that has never been here, where MLflow would open another kind of work.
-    """
-    pages = study_pages(shown.uri, 1000)
-    assert pages[STUDY] == runs_page(shown.experiment_id)
-    browser.get(f"{shown.uri}/{pages[STUDY]}")
-    (parent,) = _rows(browser, 1)
-    assert parent.text.splitlines()[-2] == SWEEP
-    assert "Runs\nModels" in browser.find_element(By.CSS_SELECTOR, "nav").text
-    _expand_parent(browser)
-    names = {row.find_element(By.CSS_SELECTOR, "a").text for row in _rows(browser, 17)[1:]}
-    browser.save_screenshot(str(tmp_path / "runs.png"))
-    assert names == {
-        f"ts={size} wd={decay:g}"
-        for size in SIZES for decay in DECAYS
-    }  # fmt: skip
-    _select(browser, _rows(browser, 17)[1:])
-    _click(browser, "[data-testid=runs-compare-button]")
-    _await(browser, lambda: "Comparing 16 Runs" in browser.page_source)
-    links = browser.find_elements(By.CSS_SELECTOR, "table a[href*='/runs/']")
-    assert len({link.get_attribute("href") for link in links}) == 16
-
-    _choose_axes(browser, ["log10_weight_decay", "train_size"], [PRIVACY, UTILITY])
-    axes = _plot_data(browser, "log10_weight_decay", "train_size", PRIVACY, UTILITY)
-    browser.save_screenshot(str(tmp_path / "parallel-coordinates.png"))
-    lines = sorted(zip(axes["train_size"], axes[PRIVACY], axes[UTILITY], strict=True))
-    assert lines == shown.rows("train_size", PRIVACY, UTILITY)
-    assert sorted(set(axes["log10_weight_decay"])) == [LOG10_OF_ZERO, -4, -2, 0]
-
-    _click(browser, "[role=tab][id$=trigger-scatter-plot]")
-    _choose_one(browser, "#x-axis-selector", UTILITY)
-    _choose_one(browser, "#y-axis-selector", PRIVACY)
-    axes = _plot_data(browser, UTILITY, PRIVACY)
-    browser.save_screenshot(str(tmp_path / "scatter.png"))
-    assert sorted(zip(axes[UTILITY], axes[PRIVACY], strict=True)) == shown.rows(UTILITY, PRIVACY)
+    """MLflow takes the kind of work from the browser, never from the experiment."""
+    study = f"{shown.uri}/#/experiments/{shown.experiment_id}"
+    with new_browser(tmp_path) as browser:
+        browser.get(study)
+        # The overview's tour covers the page until it is sent away.
+        _click(browser, "[role=dialog] button")
+        _click_text(browser, "Model training")
+        _rows(browser, 1)
+        browser.get("about:blank")
+        browser.get(study)
+        (parent,) = _rows(browser, 1)
+        assert parent.text.splitlines()[-2] == SWEEP
+        assert "/runs?" in browser.current_url
 
 
 def _rows(browser: Chrome, count: int) -> list[WebElement]:

@@ -18,6 +18,7 @@ def test_every_example_of_the_guide_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # joblib's workers take seconds to start
     assert [kind for kind, _ in BLOCKS] == ["python", "python", "python", "console"]
     for kind, code in BLOCKS:
         if kind == "python":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from sweeps.store.reader import Note
 from sweeps.study.spec import Study
 from tracking.frame import points_frame, replicates_frame
 
+HOSTILE = (
+    "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+)
 OBJECTIVES: Mapping[str, Direction] = {
     "privacy/membership_advantage": "min",
     "utility/test_mse": "min",
@@ -187,4 +190,38 @@ def fail_point(point: TradeoffPoint, reason: str) -> TradeoffPoint:
     lost = Replicate(seed=0, metrics={}, failure=reason, finished_at=1.7e9)
     return TradeoffPoint(
         point.point_id, point.experiment, point.config, (lost, *point.replicates[1:])
+    )
+
+
+def hostile_sweep() -> SyntheticSweep:
+    """A sweep with a script in every name and reason."""
+
+    def replicate(size: float, decay: float, seed: int) -> Replicate:
+        made = membership_replicate(size, decay, seed)
+        metrics = {**made.metrics, HOSTILE: 1.0}
+        curves = {f"roc/{HOSTILE}": curve for curve in made.curves.values()}
+        return replace(made, metrics=metrics, notes={HOSTILE: HOSTILE}, curves=curves)
+
+    points = membership_points(sizes=(10, 100), replicate=replicate, model=HOSTILE)
+    points += membership_points(sizes=(30, 300), replicate=replicate, model="plain")[:-1]
+    points = [replace(p, point_id=f"{HOSTILE}{i}") for i, p in enumerate(points)]
+    points[0] = fail_point(points[0], HOSTILE)
+    claim = {"statement": HOSTILE, "metric": HOSTILE, "axis": "train_size", "trend": "constant"}
+    space = {"train_size": {"grid": [10, 100, 30, 300]}, "model": {"choice": [HOSTILE, "plain"]}}
+    study = membership_study(
+        description=HOSTILE,
+        reproduces={"paper": HOSTILE, "figure": HOSTILE},
+        claims=[{**claim, "caveat": HOSTILE, "where": {}}],
+        fixed={"dataset": HOSTILE},
+        space={**space, "weight_decay": {"grid": [0.0, 1e-4, 1e-2, 1.0]}},
+    )
+    return SyntheticSweep(
+        study,
+        points,
+        sweep=HOSTILE,
+        objectives={**OBJECTIVES, HOSTILE: "max"},
+        spec={HOSTILE: {HOSTILE: [HOSTILE]}, "command": HOSTILE},
+        pending=1,
+        failures={HOSTILE: HOSTILE},
+        unreadable={HOSTILE: HOSTILE},
     )

@@ -5,9 +5,6 @@ from __future__ import annotations
 import html
 import json
 import math
-import re
-import shutil
-import subprocess
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -15,9 +12,11 @@ import pytest
 from chart_series import all_series, find_series
 from page_parser import ReportPage, render
 from synthetic_sweep import (
+    HOSTILE,
     OBJECTIVES,
     SyntheticSweep,
     fail_point,
+    hostile_sweep,
     membership_points,
     membership_replicate,
     membership_study,
@@ -33,11 +32,6 @@ from sweeps.report.tables import failures_table, notes_table
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import PAGE_FILE
 from sweeps.store.reader import Note
-
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-HOSTILE = (
-    "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
-)
 
 
 @pytest.fixture(scope="module")
@@ -186,38 +180,6 @@ def test_the_page_loads_nothing(page):
     assert "unsafe-inline" not in policy.split("style-src")[0]
 
 
-def hostile_sweep() -> SyntheticSweep:
-    def replicate(size: float, decay: float, seed: int) -> Replicate:
-        made = membership_replicate(size, decay, seed)
-        metrics = {**made.metrics, HOSTILE: 1.0}
-        curves = {f"roc/{HOSTILE}": curve for curve in made.curves.values()}
-        return replace(made, metrics=metrics, notes={HOSTILE: HOSTILE}, curves=curves)
-
-    points = membership_points(sizes=(10, 100), replicate=replicate, model=HOSTILE)
-    points += membership_points(sizes=(30, 300), replicate=replicate, model="plain")[:-1]
-    points = [replace(p, point_id=f"{HOSTILE}{i}") for i, p in enumerate(points)]
-    points[0] = fail_point(points[0], HOSTILE)
-    claim = {"statement": HOSTILE, "metric": HOSTILE, "axis": "train_size", "trend": "constant"}
-    space = {"train_size": {"grid": [10, 100, 30, 300]}, "model": {"choice": [HOSTILE, "plain"]}}
-    study = membership_study(
-        description=HOSTILE,
-        reproduces={"paper": HOSTILE, "figure": HOSTILE},
-        claims=[{**claim, "caveat": HOSTILE, "where": {}}],
-        fixed={"dataset": HOSTILE},
-        space={**space, "weight_decay": {"grid": [0.0, 1e-4, 1e-2, 1.0]}},
-    )
-    return SyntheticSweep(
-        study,
-        points,
-        sweep=HOSTILE,
-        objectives={**OBJECTIVES, HOSTILE: "max"},
-        spec={HOSTILE: {HOSTILE: [HOSTILE]}, "command": HOSTILE},
-        pending=1,
-        failures={HOSTILE: HOSTILE},
-        unreadable={HOSTILE: HOSTILE},
-    )
-
-
 def test_names_and_reasons_are_escaped():
     text = render(hostile_sweep())
     assert HOSTILE not in text
@@ -227,34 +189,6 @@ def test_names_and_reasons_are_escaped():
     assert HOSTILE in html.unescape(found.sections["failures"])
     names = [t.get("name") or "" for figure in found.figures.values() for t in figure["data"]]
     assert not any("<" in name for name in names)
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium: the page is not opened in a browser")
-def test_a_browser_draws_the_charts_and_runs_no_foreign_script(tmp_path):
-    """In a browser without a network; its console reports any refusal or error."""
-    page = write_report([hostile_sweep()], tmp_path / "report.html")
-    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync"
-    quiet = "--disable-background-networking --disable-component-update --enable-logging=stderr"
-    shown = subprocess.run(
-        [
-            *(BROWSER, *flags.split(), *quiet.split()),
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--virtual-time-budget=20000",
-            "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
-    assert "<title>taken" not in shown.stdout
-    console = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
-    assert not [line for line in console if re.search("Refused|Uncaught|violates", line)]
-    charts = shown.stdout.count('data-figure="')
-    assert charts >= 4
-    assert shown.stdout.count('class="plot-container') == charts
 
 
 def test_sweep_without_a_finished_point_still_reports():

@@ -17,7 +17,7 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact, with_metrics
-from synthetic_sweep import SyntheticSweep
+from synthetic_sweep import HOSTILE, SyntheticSweep, hostile_sweep
 
 from sweeps.report.contents import figure_sections
 from sweeps.report.page import write_report
@@ -25,7 +25,6 @@ from sweeps.report.summary import FIGURE_FILES, copy_summary_files, write_summar
 from sweeps.store.ledger import Ledger
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>"
 KINDS = {
     "images": (image_sweep, ["tradeoff", "releases"]),
     "power": (power_sweep, ["tradeoff", "week"]),
@@ -130,7 +129,8 @@ def test_a_browser_draws_every_figure_and_runs_no_foreign_script(tmp_path: Path)
     for flag in (*quiet.split(), f"--user-data-dir={tmp_path / 'profile'}"):
         options.add_argument(flag)
     with Chrome(options=options, service=Service(str(DRIVER))) as browser:
-        for sweep in (hostile(), power_sweep(alphas=(1.0,)), toy_sweep((0.1, 0.8), (0.4,))):
+        toy = toy_sweep((0.1, 0.8), (0.4,))
+        for sweep in (hostile_sweep(), hostile(), power_sweep(alphas=(1.0,)), toy):
             browser.get(write_report([sweep], tmp_path / "report.html").as_uri())
             WebDriverWait(browser, 240).until(
                 lambda page: page.execute_script(
