@@ -59,7 +59,11 @@ class DenseForm(LayerForm):
 
         def sums(weight: Tensor) -> list[Tensor]:
             scaled = gradient * weight[..., None]
-            product = (scaled.mT @ inputs).mT if self.is_transposed else inputs.mT @ scaled
+            product = (
+                torch.bmm(scaled.mT, inputs).mT
+                if self.is_transposed
+                else torch.bmm(inputs.mT, scaled)
+            )
             return [product, scaled.sum(1, keepdim=True)] if self.has_bias else [product]
 
         return squares, sums
