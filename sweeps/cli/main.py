@@ -107,7 +107,7 @@ def main() -> None:
     collect_rarely()
     bypass_proxies_for_loopback()
     try:
-        app()
+        app(prog_name="sweeps")
     except Exception as error:
         from privnets.data import DataError  # It loads numpy, which a working command may not need.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,8 @@ _MAX_THUMBNAILS, _THUMBNAIL_IMAGES = 60, 4
 def explorer_data(report: ReportContents, artifacts: str = "", runs: str = "") -> dict[str, Any]:
     """Columns of the table of all points; rows are in the order of `report.points`.
 
-    Each column has a key, a heading, texts, and numbers (None for NaN) if it has any.
+    Each column has a key, a heading, texts, and numbers (None for NaN) if it has any; a metric also
+    has the lower and upper ends of its 95% intervals, if any is known.
 
     Args:
         report: A sweep's report.
@@ -56,8 +57,11 @@ def _columns(report: ReportContents, points: pd.DataFrame) -> Iterator[dict[str,
     fields = [f for f in add_judges(points, report.fields) if f"config/{f}" in points]
     rows = select_records(points, fields, metrics)
     for metric in metrics:
-        means = [row_interval(row, metric).plus_minus for row in rows]
-        yield _column(metric, metric_label(metric), means, points[metric].to_numpy())
+        intervals = [row_interval(row, metric) for row in rows]
+        means = [interval.plus_minus for interval in intervals]
+        column = _column(metric, metric_label(metric), means, points[metric].to_numpy())
+        ends = [_numbers([getattr(each, end) for each in intervals]) for end in ("low", "high")]
+        yield {**column, "ends": ends} if any(end is not None for end in ends[0]) else column
     if phases is not None:
         yield _column(PHASE, PHASE, phases.tolist())
     counts = points["replicates"]
@@ -88,12 +92,14 @@ def _column(
 ) -> dict[str, Any]:
     column: dict[str, Any] = {"key": key, "label": heading, "texts": list(texts)}
     if numbers is not None:
-        known = (float(number) for number in numbers)
-        # JSON has no infinities; far numbers sort alike.
-        column["numbers"] = [
-            None if math.isnan(v) else float(f"{max(min(v, 1e300), -1e300):.6g}") for v in known
-        ]
+        column["numbers"] = _numbers(numbers)
     return column
+
+
+def _numbers(values: Iterable[float]) -> list[float | None]:
+    """Numbers as JSON has them: None for NaN, and no infinities; far numbers sort alike."""
+    known = (float(value) for value in values)
+    return [None if math.isnan(v) else float(f"{max(min(v, 1e300), -1e300):.6g}") for v in known]
 
 
 def _short(number: float) -> str:

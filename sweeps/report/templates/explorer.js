@@ -33,8 +33,11 @@ for (const section of document.querySelectorAll("[data-points]")) {
     const range = text.match(/^(-?[\d.]+(?:e[-+]?\d+)?)\s*\.\.\s*(-?[\d.]+(?:e[-+]?\d+)?)$/);
     if (column.numbers && (compared || range)) {
       const [sign, limit] = compared ? [compared[1], Number(compared[2])] : ["", 0];
+      // The whole interval of a metric must meet a limit.
+      const [lows, highs] = column.ends ?? [column.numbers, column.numbers];
+      const values = /[>≥]/.test(sign) ? lows : /[<≤]/.test(sign) ? highs : column.numbers;
       return (row) => {
-        const value = column.numbers[row];
+        const value = values[row];
         if (value === null) return false;
         if (range) return value >= Number(range[1]) && value <= Number(range[2]);
         if (sign === ">") return value > limit;
