@@ -144,7 +144,7 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
             sweep=name,
             study=result.study.name,
             points=len(points[name]),
-            replicates=len(result.manifest.plan.seeds),
+            replicates=len(result.reported_seeds),
             on_front=len(fronts[name]),
             on_joint_front=int((joint["sweep"] == name).sum()),
             hypervolume=volumes[name].size,
@@ -205,7 +205,7 @@ def _attained_volumes(
     reference: Mapping[str, float],
 ) -> Iterator[float | None]:
     """Hypervolume that half of each sweep's replicates attain; None where they cannot compare."""
-    counts = [len(result.manifest.plan.seeds) for result in results]
+    counts = [len(result.reported_seeds) for result in results]
     is_attainable = len(objectives) in (2, 3) and min(counts) > 1 and len(set(counts)) == 1
     for result in results:
         rows = result.replicates
@@ -226,7 +226,7 @@ def _contrasts(
     draws = _sweep_draws(samples, points, is_student=True)
     for result in others:
         name, base = result.sweep, first.sweep
-        seeds = len({*result.manifest.plan.seeds} & {*first.manifest.plan.seeds})
+        seeds = len(result.reported_seeds & first.reported_seeds)
         change = volumes[name].minus(volumes[base])
         yield Contrast(HYPERVOLUME, name, base, change, 0, seeds)
         yield from _objective_contrasts(name, base, points, draws, objectives, seeds)
@@ -368,8 +368,8 @@ def _check_judges(points: pd.DataFrame) -> None:
 
 def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:
     try:
-        points = finite_points(result.points, objectives)
-        flagged = finite_points(result.points, objectives, include_flagged=True)
+        points = finite_points(result.candidates, objectives)
+        flagged = finite_points(result.candidates, objectives, include_flagged=True)
     except ValueError as error:
         raise InputError(f"{result.sweep}: {error}") from error
     if points.empty:

@@ -45,7 +45,6 @@ from sweeps.store.reader import (
     is_metric_column,
     replicate_table,
 )
-from sweeps.study.search import SEARCHES, has_model
 from sweeps.study.spec import Bounds, Study
 from tracking.errors import redact
 from tracking.frame import (
@@ -104,8 +103,8 @@ class Result:
 
     def __repr__(self) -> str:
         """The sweep's name and size."""
-        plan, done = self.manifest.plan, len(self._replicates)
-        size = f"{done} of {self.size} points, {len(plan.seeds)} replicates each"
+        done, replicates = len(self._replicates), len(self.reported_seeds)
+        size = f"{done} of {self.size} points, {replicates} replicates each"
         return f"Result({self.sweep!r}: {size}, in {redact(self.storage)})"
 
     @property
@@ -151,9 +150,14 @@ class Result:
     @cached_property
     def confirmed(self) -> frozenset[str]:
         """Ids of complete points whose metrics rest on confirming replicates alone."""
-        replicates, seeds = self._replicates, [*self.manifest.plan.confirming_seeds]
-        confirmed = np.unique(replicates.points[np.isin(replicates.seeds, seeds)])
-        return frozenset(replicates.point_ids[point] for point in confirmed.tolist())
+        confirmed = self._replicates.points_with_seeds(self.manifest.plan.confirming_seeds)
+        return frozenset(self._replicates.point_ids[point] for point in confirmed.tolist())
+
+    @property
+    def reported_seeds(self) -> frozenset[int]:
+        """Seeds that each of the `reported_points` has when it is complete."""
+        plan = self.manifest.plan
+        return frozenset(plan.confirming_seeds if self.confirmed else plan.seeds)
 
     @property
     def size(self) -> int:
@@ -161,13 +165,22 @@ class Result:
 
         An adaptive search may train a point again instead of another one.
         """
-        plan, asks = self.manifest.plan, self._asks
+        plan = self.manifest.plan
         if not plan.is_adaptive:
             return plan.points
-        if asks and asks[-1].ends_search(self.study.search):
+        if self.has_ended_search:
             return len(self._planned)
-        searched = sum(len(ask.seeds) for ask in asks if ask.kind == "search")
-        return len(self._planned) + max((self.study.search.num_points or 0) - searched, 0)
+        return len(self._planned) + max((self.study.search.num_points or 0) - self.searches, 0)
+
+    @property
+    def searches(self) -> int:
+        """Number of trainings by which an adaptive search has looked for the front."""
+        return sum(len(ask.seeds) for ask in self._asks if ask.kind == "search")
+
+    @property
+    def has_ended_search(self) -> bool:
+        """Whether an adaptive search has chosen the points that it confirms."""
+        return bool(self._asks) and self._asks[-1].ends_search(self.study.search)
 
     @cached_property
     def _planned(self) -> Set[str]:
@@ -205,30 +218,17 @@ class Result:
         return frame
 
     @property
-    def front_reservation(self) -> str | None:
-        """Sentence on what a confirmed front may lack; None for other fronts.
-
-        A search without a model confirms both ends of the front of its means. If fewer points are
-        confirmed than the study allows, they are the whole front.
-        """
-        search, count = self.study.search, len(self.confirmed)
-        is_cut = count >= max(1, search.confirmed_points)
-        if not is_cut or not has_model(type(SEARCHES.get(search.algorithm))):
-            return None
-        return (
-            f"The front is that of the {count} confirmed point{'s' * (count > 1)}. Its ends may be "
-            "missing: the search chose the points that cover most hypervolume; a larger "
-            "search.confirm adds others."
-        )
-
-    @property
-    def candidates(self) -> pd.DataFrame:
-        """Rows of `points` that may be on the front: confirmed ones, if any, that meet constraints.
+    def reported_points(self) -> pd.DataFrame:
+        """Rows of `points` that a search confirmed, all of them before it confirmed any.
 
         A point that a search chose for its good results is on average worse than these results.
         """
-        points = self.points
-        return meets_constraints(points.loc[~is_only_searched(points)], self.study.constraints)
+        return self.points.loc[~is_only_searched(self.points)]
+
+    @property
+    def candidates(self) -> pd.DataFrame:
+        """Rows of `reported_points` that meet the study's constraints: they may be on the front."""
+        return meets_constraints(self.reported_points, self.study.constraints)
 
     @cached_property
     def tradeoff_points(self) -> Sequence[TradeoffPoint]:

@@ -87,7 +87,8 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:
     """Table of points: metrics with half their 95% intervals, configurations, status."""
-    others, fields = ("replicates", "status"), add_judges(points, fields)
+    others = tuple(name for name in ("phase", "replicates", "status") if name in points)
+    fields = add_judges(points, fields)
     cells = _cells(points.iloc[:MAX_ROWS], metrics, fields, others)
     return limit_rows((*metrics, *fields, *others, "point"), cells, len(points))
 

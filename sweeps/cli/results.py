@@ -18,6 +18,7 @@ from sweeps.analysis.comparison import compare_sweeps, comparison_json
 from sweeps.analysis.constrained import Constraint
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.pareto import Objectives, worst_values
+from sweeps.analysis.remarks import front_remarks
 from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import front_table, points_table, varying_fields
 from sweeps.analysis.text import format_count
@@ -35,6 +36,7 @@ from sweeps.cli.remote import connect_job_server
 from sweeps.cli.submission import fetch_archive
 from sweeps.cli.terminal import print_table, say, say_sentence
 from sweeps.errors import InputError
+from sweeps.planning.continuation import names_user_files
 from sweeps.report.comparison_tables import comparison_table, contrast_table
 from sweeps.report.display import load_plots
 from sweeps.report.findings import findings_markdown, findings_text, judge_sweep
@@ -111,10 +113,9 @@ def pareto(
     except ValueError as error:
         raise InputError(str(error)) from error
     print_table(front_table(front, objectives, result.swept_fields))
-    typer.echo(_count_excluded(front, result.points))
-    if result.front_reservation:
-        say_sentence(result.front_reservation)
-    for line in (*_hypervolume(result, objectives, include_flagged), *answers):
+    typer.echo(_count_excluded(front, result))
+    remarks = front_remarks(result, front)
+    for line in (*remarks, *_hypervolume(result, objectives, include_flagged), *answers):
         say_sentence(line)
     _print_pending(result)
     if output is not None:
@@ -317,19 +318,24 @@ def _save(frame: pd.DataFrame, path: Path) -> None:
 
 def _print_pending(result: Result | None) -> None:
     if result is not None and result.pending:
-        total = format_count(result.size, "point")
-        typer.echo(
-            f"{result.pending} of {total} unfinished; continue with: sweeps resume {result.sweep}"
-        )
+        total, sweep = format_count(result.size, "point"), result.sweep
+        own = names_user_files(result.study)  # `resume` refuses to run what only the storage names
+        command = f"sweeps run STUDY --name {sweep}" if own else f"sweeps resume {sweep}"
+        typer.echo(f"{result.pending} of {total} unfinished; continue with: {command}")
 
 
-def _count_excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
-    counts = front.attrs["excluded"]
-    stopped = int((points["status"] == "stopped").sum())
+def _count_excluded(front: pd.DataFrame, result: Result) -> str:
+    counts, stopped = front.attrs["excluded"], result.counts["stopped"]
     excluded = [f"{counts['not_finished'] - stopped} failed"]
     excluded += [f"{stopped} stopped early"] if stopped else []
     excluded += [f"{counts['undefined']} with an undefined objective"]
     excluded += [f"{counts['flagged']} with a raised flag"] if counts["flagged"] else []
+    searched, unfit = (
+        len(result.points) - len(result.reported_points),
+        len(result.reported_points) - len(result.candidates),
+    )
+    excluded += [f"{searched} searched but not confirmed"] if searched else []
+    excluded += [f"{unfit} outside the study's constraints"] if unfit else []
     return f"{format_count(len(front), 'point')} on the front; excluded: {', '.join(excluded)}"
 
 

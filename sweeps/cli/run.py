@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 import tracking
+from sweeps.analysis.remarks import front_remarks
 from sweeps.analysis.tables import front_table
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import (
@@ -259,15 +260,11 @@ def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command
     if outcome.reused is not None:
         copied, available = outcome.reused
         typer.echo(f"reused {copied:,} of {format_count(available, 'training')} of other sweeps")
-    if len(front := result.front()):
+    front = result.front()
+    if len(front):
         print_table(front_table(front, result.objectives, result.swept_fields))
-        if result.front_reservation:
-            say(result.front_reservation)
-    elif finished:
-        typer.echo(
-            "No point is on the front: each has a raised flag or an undefined objective. The "
-            f"report gives the reasons; sweeps pareto {result.sweep} --include-flagged shows them."
-        )
+    for remark in front_remarks(result, front):
+        say(remark)
     for warning in _warnings(outcome):
         say(f"Warning: {warning}", err=True)
     if outcome.interrupted_by is not None:

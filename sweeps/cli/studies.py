@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
 import typer
+from pydantic import BaseModel
 
 import privnets
 from privnets.config import flatten
@@ -21,12 +22,20 @@ from sweeps.planning.packing import local_capacity, make_packs
 from sweeps.planning.plan import Plan, make_plan
 from sweeps.study import spec
 from sweeps.study.loader import load, study_names
-from sweeps.study.search_space import grid_size
+from sweeps.study.search_space import Axis, grid_size
 from sweeps.study.validation import validate_study
 from sweeps.study.yaml_reader import dump_yaml
 
 _LISTED_POINTS: Final = 40
 _START: Final = "plus the start of Ray, up to half a minute on a busy machine"
+_SECTIONS: Final[Mapping[str, type[BaseModel]]] = {
+    "study": spec.Study,
+    "space": Axis,
+    "search": spec.SearchSpec,
+    "resources": spec.Resources,
+    "early_stopping": spec.EarlyStopping,
+    "claims": spec.Claim,
+}
 
 
 def list_studies(
@@ -52,16 +61,21 @@ def list_studies(
 
 
 def fields(
-    experiment: Annotated[str, typer.Argument(help="Name of an experiment, as membership.")],
+    name: Annotated[
+        str, typer.Argument(help="Experiment, as membership, or section of a study, as search.")
+    ],
 ) -> None:
-    """Show every field of an experiment: values, default and meaning.
+    """Show every field of an experiment, or of a section of a study: values, default, meaning.
 
     The values are the type and its bounds, or the allowed names.
     """
-    if experiment not in privnets.experiments():
-        choices = describe_choices(privnets.experiments(), experiment)
-        raise InputError(f"no experiment is named {experiment!r}; expected {choices}")
-    for field in describe_fields(privnets.experiment(experiment).Config):
+    names = [*privnets.experiments(), *_SECTIONS]
+    if name not in names:
+        raise InputError(
+            f"nothing named {name!r} has fields; expected {describe_choices(names, name)}"
+        )
+    model = _SECTIONS.get(name) or privnets.experiment(name).Config
+    for field in describe_fields(model):
         default = "" if field.default == "required" else "default "
         say_wrapped(f"{field.name}: {field.values}; {default}{field.default}", "    ")
         say_wrapped(f"    {field.meaning}", "    ")

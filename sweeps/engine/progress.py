@@ -18,6 +18,7 @@ import pyarrow as pa
 from privnets.contract import Direction
 from sweeps.analysis.flags import BELOW_FLOOR
 from sweeps.analysis.pareto import pareto_front
+from sweeps.analysis.results import meets_constraints
 from sweeps.engine.capacity import describe_wait
 from sweeps.engine.display import STOPPING, Display, SweepCounts, SweepProgress
 from sweeps.planning.packing import Pack
@@ -26,7 +27,7 @@ from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
 from sweeps.store.reader import FINISHED, LedgerReader, replicate_table
-from sweeps.study.spec import budget_seconds
+from sweeps.study.spec import Bounds, budget_seconds
 
 if TYPE_CHECKING:
     from cluster.connection import Machine
@@ -73,15 +74,21 @@ def describe_loss(reason: str) -> str:
 class SweepCounter:
     """Counts the points of a ledger as it grows."""
 
-    def __init__(self, ledger: Ledger, rule: SeedRule, objectives: Mapping[str, Direction]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        rule: SeedRule,
+        objectives: Mapping[str, Direction],
+        constraints: Mapping[str, Bounds] = MappingProxyType({}),
+    ) -> None:
         """Starts before the first pack; `rule` tells which points are complete."""
-        metrics = {f"metric/{metric}" for metric in objectives}
+        metrics = {f"metric/{metric}" for metric in (*objectives, *constraints)}
         self._reader = LedgerReader(
             ledger,
             lambda name: name in _COLUMNS or name in metrics or name.startswith(_FLAG_PREFIX),
         )
         self._rule = rule
-        self._objectives = objectives
+        self._objectives, self._constraints = objectives, constraints
         self._tables: list[pa.Table] = []
         self._counts = SweepCounts()
 
@@ -97,11 +104,14 @@ class SweepCounter:
         complete = replicates.complete(self._rule)
         finished = np.flatnonzero(complete.point_status == FINISHED)
         flags = [name for name in complete.family("metric") if str(name).startswith("flag/")]
-        values = complete.family("metric").reindex(columns=[*self._objectives, *flags])
+        metrics = dict.fromkeys((*self._objectives, *self._constraints, *flags))
+        values = complete.family("metric").reindex(columns=list(metrics))
         # Only an interval, which takes too long to compute here, says that this flag is raised.
         values = values.drop(columns=BELOW_FLOOR, errors="ignore")
         means = values.groupby(complete.points).mean(skipna=False).loc[finished]
-        front = pareto_front(means, self._objectives)
+        confirmed = np.intersect1d(complete.points_with_seeds(self._rule.confirming), finished)
+        reported = means.loc[confirmed] if len(confirmed) else means
+        front = pareto_front(meets_constraints(reported, self._constraints), self._objectives)
         best = {
             metric: float(getattr(front[metric], direction)())
             for metric, direction in self._objectives.items()
@@ -141,7 +151,9 @@ class ProgressTracker:
 
     def __post_init__(self) -> None:
         """Starts without counts; the first update reads the ledger."""
-        self._counter = SweepCounter(self.ledger, self.plan.seed_rule, self.plan.objectives)
+        self._counter = SweepCounter(
+            self.ledger, self.plan.seed_rule, self.plan.objectives, self.plan.study.constraints
+        )
         self._counts = SweepCounts()
         self._next_count = self._next_machines = 0.0
         self._alive: Sequence[Machine] = ()

@@ -8,6 +8,7 @@ import pandas as pd
 
 from sweeps.analysis.fronts import separate_points
 from sweeps.analysis.pareto import Objectives
+from sweeps.analysis.remarks import explain_empty_front, note_unconfirmed
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     Row,
@@ -34,8 +35,7 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     front = result.front() if front is None else front
     objectives = result.objectives
     if front.empty:
-        finished = format_count(result.counts["finished"], "finished point")
-        return f"No front: none of {finished} reports every objective without a raised flag."
+        return explain_empty_front(result)
     metrics = list(objectives)
     leading = next((m for m in metrics if m.startswith("privacy/")), metrics[0])
     varying, space = varying_fields(result.points), list(result.study.space)
@@ -54,6 +54,7 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
             f"{row_interval(other, useful).plus_minus}, is at {_place(other, fields)}, "
             f"where {_measured(other, others)}."
         )
+    sentences.append(note_unconfirmed(result))
     if result.pending:
         sentences.append(f"{format_count(result.pending, 'point')} unfinished.")
     return " ".join(sentence for sentence in sentences if sentence)

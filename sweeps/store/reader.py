@@ -168,6 +168,10 @@ class ReplicateTable:
         point_ids = np.array(self.point_ids, dtype=object)[self.points]
         return frozenset(zip(point_ids.tolist(), self.seeds.tolist(), strict=True))
 
+    def points_with_seeds(self, seeds: Collection[int]) -> NDArray[np.int64]:
+        """Numbers of the points that have a replicate with one of some seeds."""
+        return np.unique(self.points[np.isin(self.seeds, [*seeds])])
+
     @cached_property
     def scored(self) -> ScoredColumns:
         """Test set of each replicate."""

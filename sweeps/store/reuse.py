@@ -39,7 +39,13 @@ def find_sources(names: Sequence[str], ledger: Ledger) -> list[Ledger]:
         own = list_sweeps(ledger.storage) if name == AUTO else [sweep]
         sources += [Ledger(storage or ledger.storage, each) for each in own]
     for source in sources:
-        source.read_spec()
+        try:
+            source.read_spec()
+        except InputError as error:
+            if source.storage != ledger.storage:
+                raise
+            hint = f"a sweep of another storage is named STORAGE/{source.sweep}"
+            raise InputError(f"{error}; {hint}") from error
     place = (ledger.storage, ledger.sweep)
     return [source for source in sources if (source.storage, source.sweep) != place]
 

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from privnets.contract import Direction
-from privnets.points import TradeoffPoint
+from privnets.points import Scalar, TradeoffPoint
 from privnets.registry import Registry
-from sweeps.errors import FieldError, format_value
+from sweeps.errors import FieldError, FieldPath, format_value
 from sweeps.study.search_space import Axis, Proposal, lists_applicable
 from sweeps.study.spec import Bounds, SearchSpec, Study
 
@@ -130,15 +130,25 @@ def find_setting_errors(
     if search.is_adaptive and not space:
         expected = f"at least one axis, for the algorithm {spec.algorithm}"
         errors.append(FieldError(("space",), "no axis", expected))
-    expected = f"a value for each of {', '.join(space) or 'no field'}"
-    if any(axis.when for axis in space.values()):
-        expected += ", without those whose condition it does not meet"
-    errors += [
-        FieldError(("search", "enqueue", i), format_value(values), expected)
-        for i, values in enumerate(spec.enqueue)
-        if not lists_applicable(space, values)
-    ]
+    for number, values in enumerate(spec.enqueue):
+        errors += _enqueue_errors(space, ("search", "enqueue", number), values)
     return errors
+
+
+def _enqueue_errors(
+    space: Mapping[str, Axis], path: FieldPath, values: Mapping[str, Scalar]
+) -> list[FieldError]:
+    """Finds fields that a point to try first lacks, or must not have, and values off its axes."""
+    if not lists_applicable(space, values):
+        expected = f"a value for each of {', '.join(space) or 'no field'}"
+        if any(axis.when for axis in space.values()):
+            expected += ", without those whose condition it does not meet"
+        return [FieldError(path, format_value(values), expected)]
+    return [
+        FieldError((*path, name), format_value(value), f"a value of space.{name}")
+        for name, value in values.items()
+        if not space[name].contains(space[name].equal_value(value))
+    ]
 
 
 SEARCHES: Final[Registry[Search]] = Registry(

@@ -7,7 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    model_validator,
+)
 
 from privnets.points import Scalar
 from sweeps.errors import FieldError, describe_choices, format_value
@@ -38,6 +45,12 @@ def _check_plain(value: object) -> object:
 
 Value = Annotated[Scalar, PlainValidator(_check_scalar)]
 FixedValue = Annotated[Scalar | list[Any] | dict[str, Any], PlainValidator(_check_plain)]
+ListedValues = Annotated[
+    tuple[Value, ...],
+    Field(min_length=1),
+    BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,)),
+]
+"""One value or several."""
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=-_MAX_WHOLE, le=_MAX_WHOLE)]
 _UNSET: Any = Field(None, exclude_if=lambda values: values is None)
@@ -56,8 +69,8 @@ class Axis(BaseModel):
         uniform: Ends of an interval.
         loguniform: Ends of an interval of positive numbers, uniform in the logarithm.
         range: First and last of a range of whole numbers, and the step (1 by default).
-        when: Values of other swept fields beside which the field has an effect. A point with other
-            values leaves it at its default.
+        when: Value, or list of values, of other swept fields beside which the field has an effect.
+            A point with other values leaves it at its default.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,7 +80,7 @@ class Axis(BaseModel):
     uniform: tuple[Real, Real] | None = _UNSET
     loguniform: tuple[Real, Real] | None = _UNSET
     range: Annotated[tuple[Whole, ...], Field(min_length=2, max_length=3)] | None = _UNSET
-    when: Annotated[dict[str, Value], Field(min_length=1)] | None = _UNSET
+    when: Annotated[dict[str, ListedValues], Field(min_length=1)] | None = _UNSET
 
     @model_validator(mode="before")
     @classmethod
@@ -139,7 +152,8 @@ class Axis(BaseModel):
 
     def applies(self, values: Mapping[str, object]) -> bool:
         """Returns whether values of other fields meet the axis's condition."""
-        return all(n in values and values[n] == v for n, v in (self.when or {}).items())
+        conditions = (self.when or {}).items()
+        return all(name in values and values[name] in listed for name, listed in conditions)
 
     def check_values(self) -> Sequence[Scalar]:
         """Returns the values to validate: all, or both ends of an interval or a long range."""
@@ -194,7 +208,8 @@ def example_point(
     wanted = dict(values or {})
     for name in reversed([*space]):
         if name in wanted:
-            wanted = {**(space[name].when or {}), **wanted}
+            conditions = space[name].when or {}
+            wanted = {**{field: listed[0] for field, listed in conditions.items()}, **wanted}
     first = {name: axis.at(0.0) for name, axis in space.items()}
     return keep_applicable(space, first | {n: v for n, v in wanted.items() if n in space})
 
@@ -217,7 +232,8 @@ def _cross(points: Iterable[Proposal], name: str, axis: Axis) -> Iterator[Propos
 
 def grid_size(space: Mapping[str, Axis]) -> int:
     """Counts the combinations of the listed values of a space; an interval counts as one."""
-    conditions = [item for axis in space.values() for item in (axis.when or {}).items()]
+    whens = [axis.when or {} for axis in space.values()]
+    conditions = {(n, value) for when in whens for n, listed in when.items() for value in listed}
     # Number of points by the values that conditions name.
     sizes = Counter[tuple[tuple[str, Scalar], ...]]([()])
     for name, axis in space.items():
@@ -240,13 +256,21 @@ def find_condition_errors(space: Mapping[str, Axis]) -> list[FieldError]:
     errors = []
     for position, (name, axis) in enumerate(space.items()):
         before = [*space][:position]
-        for field, value in (axis.when or {}).items():
+        for field, listed in (axis.when or {}).items():
             path = ("space", name, "when", field)
             if field not in before:
                 expected = f"a field above it in space: {', '.join(before) or 'there is none'}"
                 errors.append(FieldError(path, field, expected))
-            elif value not in (values := space[field].values() or ()):
-                listed = ", ".join(map(format_value, values[:_MAX_SHOWN_VALUES]))
-                expected = f"a listed value of {field}: {listed or 'it has none'}"
-                errors.append(FieldError(path, format_value(value), expected))
+                continue
+            values = space[field].values()
+            if values is None:
+                given = f"{field}, which is {space[field].kind}"
+                errors.append(FieldError(path, given, "a field with listed values"))
+                continue
+            shown = ", ".join(map(format_value, values[:_MAX_SHOWN_VALUES]))
+            errors += [
+                FieldError(path, format_value(value), f"a listed value of {field}: {shown}")
+                for value in listed
+                if value not in values
+            ]
     return errors

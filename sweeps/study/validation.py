@@ -204,7 +204,7 @@ class StudyValidator:
         search = self._search_class()
         if search is not None and not space:
             return [{}]
-        first_points = [] if self._is_invalid("search") else [*study.search.enqueue]
+        first_points = [] if search is None else [*study.search.enqueue]
         if search is not None and not search.is_adaptive:
             size = study.search.num_points or grid_size(space)
             return first_points + search(space, study.search).ask(size)

@@ -31,7 +31,7 @@ class FrontierSampler(BaseSampler):
     that run at once. Proposals depend only on the seed and on the trials of the study, so a study
     that was rebuilt continues with the same ones. Parameters of a finished trial, proposed again,
     ask for a replicate. Failed and pruned trials, and those with an infinite value, teach where
-    trials fail.
+    trials fail. Constraints are those of `Trial.set_constraint`, met where they are at most 0.
 
     Attributes:
         seed: Seed of all random draws.

@@ -189,6 +189,12 @@ def test_fields_prints_each_field_with_its_values_default_and_meaning(experiment
     assert "seed: integer ≥ 0 and < 2147483648; default 0" in output
 
 
+def test_fields_prints_the_sections_of_a_study():
+    output = " ".join(run("fields", "search").split())
+    assert "confirm: integer ≥ 0 and ≤ 1000 or none" in output
+    assert "front_tolerance: number > 0 and < 1 or none" in output
+
+
 def test_version_is_that_of_the_installed_distribution():
     assert run("--version").split() == ["sweeps", version("privnets-sweeps")]
 

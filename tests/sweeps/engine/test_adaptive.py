@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from test_chaos import drive, kill_with_descendants_watched, wait_until
 import sweeps
 import tracking
 from privnets.points import Replicate, Scalar, TradeoffPoint
+from sweeps.analysis.comparison import compare_sweeps
+from sweeps.analysis.remarks import front_remarks
 from sweeps.analysis.results import open_result
 from sweeps.engine.pack_sources import (
     LimitedPacks,
@@ -47,7 +50,7 @@ from sweeps.store.manifest import read_manifest, write_manifest
 from sweeps.store.reuse import finished_points, record_sources, recorded_sources
 from sweeps.study.loader import load
 from sweeps.study.search_space import Axis
-from sweeps.study.spec import Study
+from sweeps.study.spec import Bounds, Study
 
 if TYPE_CHECKING:
     from cluster import Connection
@@ -250,7 +253,7 @@ def test_confirmed_points_count_by_fresh_seeds_alone(tmp_path: Path) -> None:
         for point in seeds.index
     )
     assert result.pending == 0
-    assert result.front_reservation is None, "both ends are confirmed"
+    assert not front_remarks(result, result.front()), "both ends are confirmed"
 
 
 def test_a_damaged_ask_is_named(tmp_path: Path) -> None:
@@ -346,6 +349,43 @@ def test_an_extended_search_plans_what_is_there_the_rest_and_another_confirmatio
     assert open_result("s", str(tmp_path)).pending == 0
 
 
+def remarks_on(plan: Plan, storage: Path) -> list[str]:
+    ledger = Ledger(str(storage), "s")
+    write_manifest(ledger, create_manifest(plan, "s", command="", tracking_uri=""))
+    result = open_result("s", str(storage))
+    return front_remarks(result, result.front())
+
+
+def test_a_front_says_that_it_is_not_confirmed_yet(tmp_path: Path) -> None:
+    plan = adaptive_plan("tpe")
+    ledger = Ledger(str(tmp_path), "s")
+    assert not search_until_kill(plan, ledger, random.Random(0), rate=0.15)
+    (remark,) = remarks_on(plan, tmp_path)
+    assert remark.startswith("No point is confirmed yet")
+
+
+def test_a_front_that_no_point_meets_the_constraints_of_says_so(tmp_path: Path) -> None:
+    plan = adaptive_plan("tpe")
+    search(plan, tmp_path, 0, rate=0.0)
+    study = plan.study.model_copy(update={"constraints": {PRIVACY: Bounds(at_most=-1.0)}})
+    (remark,) = remarks_on(replace(plan, study=study), tmp_path)
+    assert "meets the constraints: privacy/membership_advantage must be <= -1 and is " in remark
+
+
+def test_two_searches_are_compared_by_their_confirmed_points(tmp_path: Path) -> None:
+    results = []
+    for name, algorithm in (("a", "tpe"), ("b", "nsga2")):
+        plan, ledger = adaptive_plan(algorithm), Ledger(str(tmp_path), name)
+        search_until_kill(plan, ledger, random.Random(0), rate=0.0)
+        write_manifest(ledger, create_manifest(plan, name, command="", tracking_uri=""))
+        results.append(open_result(name, str(tmp_path)))
+    compared = compare_sweeps(results)
+    for result, sweep in zip(results, compared.sweeps, strict=True):
+        assert (sweep.points, sweep.replicates) == (len(result.confirmed), 2)
+        assert sweep.on_front == len(result.front())
+    assert {*compared.front["phase"]} == {"confirming"}
+
+
 def test_a_search_ends_once_the_front_is_known(tmp_path: Path) -> None:
     changes = {"num_points": 90, "front_tolerance": 0.2}
     plan = adaptive_plan("frontier", **changes)
@@ -357,6 +397,9 @@ def test_a_search_ends_once_the_front_is_known(tmp_path: Path) -> None:
     assert asks[-1].kind == "confirm"
     again, _ = search(plan, tmp_path / "whole", 0, rate=0.0)
     assert again == asks
+    searches = sum(len(ask.seeds) for ask in asks)
+    remark = remarks_on(plan, tmp_path / "whole")[0]
+    assert remark.startswith(f"The search ended after {searches} of 90 trainings")
 
 
 def test_points_to_try_first_are_tried_even_if_the_front_is_known(tmp_path: Path) -> None:

@@ -263,11 +263,34 @@ def test_points_leave_a_field_at_its_default_where_its_condition_is_not_met():
 @pytest.mark.parametrize(
     ("when", "expected"),
     [
-        ({"draws": 400}, "a field above it in space: model"),
+        ({"draws": 400}, "a field above it in space: model, noise_std"),
         ({"model": "tree"}, 'a listed value of model: "logistic", "mlp"'),
+        ({"noise_std": 0.5}, "got noise_std, which is uniform; expected a field with listed"),
     ],
 )
 def test_a_condition_names_a_field_above_it_and_one_of_its_values(when, expected):
-    study = conditional_study(hidden_units={"grid": [16], "when": when}, draws={"grid": [400]})
+    noise = {"uniform": [0, 1]}
+    units = {"grid": [16], "when": when}
+    study = conditional_study(noise_std=noise, hidden_units=units, draws={"grid": [400]})
     with pytest.raises(StudyError, match=expected):
         make_plan(study)
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        (
+            {"weight_decay": 0.5},
+            "search.enqueue.0: .*a value for each of weight_decay, noise_std",
+        ),
+        ({"weight_decay": 0.5, "noise": 1}, "search.enqueue.0: .* keys weight_decay, noise;"),
+        ({"weight_decay": 0.5, "noise_std": 50}, "search.enqueue.0.noise_std: got 50; expected a"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["sobol", "frontier"])
+def test_a_point_to_try_first_lies_in_the_space(point, expected, algorithm):
+    search = {"algorithm": algorithm, "num_points": 8, "enqueue": [point]}
+    space = {"weight_decay": {"loguniform": [0.1, 1]}, "noise_std": {"uniform": [0, 1]}}
+    with pytest.raises(StudyError, match=expected) as raised:
+        make_plan(study(space=space, search=search))
+    assert len(raised.value.errors) == 1

@@ -180,6 +180,16 @@ def test_a_grid_leaves_out_fields_whose_condition_is_not_met():
     assert grid_size(space) == len(proposals) == 10
 
 
+def test_a_condition_may_list_several_values():
+    deep = {"range": [1, 2], "when": {"model": "mlp", "width": [8, 32]}}
+    proposals = propose({**CONDITIONAL, "depth": deep})
+    widths = {proposal["width"] for proposal in proposals if "depth" in proposal}
+    assert widths == {8, 32}
+    axes = {**CONDITIONAL, "depth": deep}
+    space = {name: Axis.model_validate(axis) for name, axis in axes.items()}
+    assert grid_size(space) == len(proposals) == 2 + 2 + 2 * 2 * 2
+
+
 @pytest.mark.parametrize("algorithm", SEARCHES.names())
 def test_every_proposal_has_exactly_the_fields_whose_condition_it_meets(algorithm):
     space = dict(CONDITIONAL)

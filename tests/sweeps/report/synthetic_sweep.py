@@ -45,7 +45,6 @@ class SyntheticSweep:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     storage: str = ""
     confirmed: frozenset[str] = frozenset()
-    front_reservation: str | None = None
 
     @property
     def swept_fields(self) -> list[str]:
