@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Runs share no cache: several run at once.
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+# Tests start many processes, which would compile all modules again without this.
+export PYTHONDONTWRITEBYTECODE :=
 AUDIT := .audit
 # One study of each experiment; neither needs a download.
 DEMO := quickstart digits-quick

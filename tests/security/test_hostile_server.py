@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import run_command
 
 import tracking
 from tracking import TrackingError, mlflow_internals
@@ -257,19 +255,11 @@ def test_pages_without_end_are_ended() -> None:
     assert len(asked) < 10
 
 
-def test_a_command_tells_of_a_hostile_server_in_one_line(tmp_path: Path) -> None:
+def test_a_command_tells_of_a_hostile_server_in_one_line() -> None:
     said = b"\x1b]0;owned\x07<html>\n\n" + SECRET.encode() + b"</html>" * 1000
     with http_server(saying(said, kind="text/html")) as (uri, _):
-        ended = subprocess.run(
-            [sys.executable, "-m", "sweeps", "points", "sweep", "--tracking-uri", uri],
-            cwd=tmp_path,
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-    assert ended.returncode == 2
+        ended = run_command("points", "sweep", "--tracking-uri", uri)
+    assert ended.exit_code == 2
     assert ended.stderr.startswith("Error: ")
     assert "\x1b" not in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -30,7 +30,7 @@ CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--window-size=1800,1400",
+    "--window-size=1800,1400", "--disable-3d-apis",  # drawing in software takes seconds
 )  # fmt: skip
 STUDY, SWEEP = "shown in the UI", "shown"
 SIZES, DECAYS = (8, 32, 64, 256), (0.0, 1e-4, 1e-2, 1.0)

@@ -546,13 +546,15 @@ def test_a_killed_search_gives_the_same_front(
     def is_killable(driver: subprocess.Popen[bytes]) -> bool:
         return driver.poll() is not None or len(list(folder.glob("asks/*.json"))) >= asks
 
+    directories: list[Path] = []
     for _ in range(kills):
         driver = drive(tmp_path, uri, command)
         wait_until(partial(is_killable, driver))
         if driver.poll() is None:
-            kill_with_descendants_watched(driver)
+            directories += kill_with_descendants_watched(driver)
         asks = min(asks + chance.randrange(2), 5)
         command = ["resume", "killed"]
+    assert directories
     reader, writer = os.pipe()
     os.close(reader)
     last = drive(tmp_path, uri, ["resume", "killed"], writer, _LISTS_MODULES)

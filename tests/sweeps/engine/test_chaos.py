@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -183,13 +183,24 @@ def drive(
     )  # fmt: skip
 
 
-def kill_with_descendants_watched(driver: subprocess.Popen[bytes]) -> None:
-    """Kills a driver, and waits until every process it had started has ended by itself."""
+def kill_with_descendants_watched(driver: subprocess.Popen[bytes]) -> list[Path]:
+    """Kills a driver, and waits until every process it had started has ended by itself.
+
+    Returns:
+        The directories of its local Ray, which must be gone then.
+    """
     descendants = psutil.Process(driver.pid).children(recursive=True)
+    directories = []
+    for process in descendants:
+        with suppress(psutil.NoSuchProcess):
+            if "cluster.local_ray" in (words := process.cmdline()):
+                directories.append(Path(words[-1]))
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     _, alive = psutil.wait_procs(descendants, timeout=_GONE_SECONDS)
     assert [" ".join(p.cmdline()) for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+    assert [directory for directory in directories if directory.exists()] == []
+    return directories
 
 
 @pytest.mark.slow

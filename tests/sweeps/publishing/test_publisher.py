@@ -7,9 +7,7 @@ import math
 import os
 import queue
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -52,16 +50,6 @@ _AWAY = "http://127.0.0.1:1"
 _EVENT_SECONDS = 240.0
 # MLflow's own retries would last over two minutes.
 _STOP_SECONDS = 60.0
-_DRIVER = """
-import sys, time
-from sweeps.publishing.process import start_publisher
-from sweeps.store.ledger import Ledger
-
-storage, sweep, uri = sys.argv[1:]
-with start_publisher(Ledger(storage, sweep), uri) as publisher:
-    print(publisher._process.pid, flush=True)
-    time.sleep(600)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -403,19 +391,6 @@ def becomes(holds: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.1)
     return True
-
-
-def test_its_process_ends_with_its_driver(
-    ledger: Ledger, plan: Plan, tmp_path: Path, uri: str
-) -> None:
-    driver = subprocess.Popen(
-        [sys.executable, "-c", _DRIVER, str(tmp_path), "sweep", uri], stdout=subprocess.PIPE
-    )
-    assert driver.stdout is not None
-    publisher = psutil.Process(int(driver.stdout.readline()))
-    os.kill(driver.pid, signal.SIGKILL)
-    driver.communicate()
-    assert psutil.wait_procs([publisher], timeout=_EVENT_SECONDS)[1] == []
 
 
 def test_stopping_takes_no_time_while_the_server_is_away(

@@ -74,9 +74,9 @@ def test_points_that_a_search_did_not_confirm_are_kept_apart_in_every_figure(mem
         assert ("no interval" in row[4]) == (row[2] == "searching")
 
 
-def test_points_link_to_their_runs_where_the_sweep_knows_its_page(membership_sweep, tmp_path):
+def test_points_link_to_their_runs_where_the_sweep_knows_its_page(page, membership_sweep, tmp_path):
     sweep = replace(membership_sweep, storage=str(tmp_path), sweep="linked")
-    assert ReportPage(render(sweep)).data["points-data"]["runs"] == ""
+    assert page.data["points-data"]["runs"] == ""
     pages = "https://mlflow.example/#/experiments/7/runs?workflowType=machine_learning"
     order = f"metrics.`{next(iter(sweep.objectives))}`"
     search = f"{pages}&orderByKey={order}&searchFilter=tags.sweep = 'linked' and tags.point_id = "
