@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,6 +108,10 @@ Maximize = Annotated[
 
 class Command(TyperCommand):
     """Command whose messages about wrong arguments name the value given and those expected."""
+
+    def __init__(self, name: str | None, *, help: str | None = None, **options: Any) -> None:
+        """Joins the lines of each paragraph of the help, which the terminal breaks anew."""
+        super().__init__(name, help=re.sub(r"(?<!\n)\n(?!\n)", " ", help or ""), **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads the command's arguments and options."""

@@ -14,7 +14,7 @@ from privnets.config import flatten
 from privnets.fields import describe_fields
 from sweeps.analysis.text import first_sentence, format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Storage, Study
-from sweeps.cli.terminal import print_table, say, say_wrapped
+from sweeps.cli.terminal import print_table, say, say_sentence, say_wrapped
 from sweeps.errors import InputError, describe_choices
 from sweeps.planning.calibration import cached_curves
 from sweeps.planning.costs import cost_seconds, format_duration
@@ -89,11 +89,11 @@ def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> No
     planned = make_plan(load(study, set_ or ()), num_points)
     resolved = planned.study.to_dict()
     text = dump_yaml(
-        {key: part for key, part in resolved.items() if part not in (None, "", [], {})}, 100
+        {key: part for key, part in resolved.items() if part not in (None, "", [], {})}
     )
     say(text.rstrip())
     for line in _comments(planned):
-        say(f"# {line}".rstrip().replace("\n", " "))
+        say_sentence(f"# {line}".rstrip().replace("\n", " "), "#   ")
 
 
 def _facts(study: spec.Study) -> Iterator[str]:

@@ -44,10 +44,10 @@ def say_wrapped(text: str, indent: str) -> None:
     typer.echo("\n".join(lines))
 
 
-def say_sentence(text: str) -> None:
+def say_sentence(text: str, indent: str = "") -> None:
     """Prints a sentence; on a terminal no word of it is broken over lines."""
     if make_console().is_terminal:
-        say_wrapped(text, "")
+        say_wrapped(text, indent)
     else:
         say(text)
 

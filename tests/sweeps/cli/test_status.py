@@ -6,16 +6,22 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from cluster.errors import UnreachableError
+from cluster.jobs import Job
 from privnets.points import Replicate, TradeoffPoint
+from sweeps.cli import submit
 from sweeps.cli.main import app
 from sweeps.cli.status import SweepStatus, read_status
 from sweeps.cli.terminal import SUBMIT_COMMAND
 from sweeps.planning.plan import create_manifest, make_plan
+from sweeps.store.lease import Heartbeat, Outage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.spec import Study
@@ -66,6 +72,61 @@ def test_status_shows_a_sweep_with_one_replicate_and_reasons_of_failures(storage
     assert f"failed   1 point: {FAILURE}" in ended.output
     assert "front so far: 2 points" in ended.output
     assert "train_size" in ended.output
+
+
+def test_status_names_an_outage_of_mlflow(storage: str) -> None:
+    beat = Heartbeat(
+        phase="training",
+        updated_at=datetime.now(UTC),
+        outage=Outage(1.7e9, "the server does not answer", 2),
+    )
+    Path(storage, SWEEP, "progress.json").write_text(beat.model_dump_json())
+    shown = CliRunner().invoke(app, ["status", SWEEP, "--storage", storage]).output
+    assert "outage   no points have reached MLflow since 2023-11-14" in shown
+    assert "(2 wait, training continues): the server does not answer" in shown
+
+
+class _ReplacedHead:
+    """Job server that is away for a while, and then knows the sweep by a new job alone."""
+
+    address = "http://head:8265"
+
+    def __init__(self) -> None:
+        running, done = Job("sweep-single", "RUNNING"), Job("sweep-single", "SUCCEEDED")
+        away = UnreachableError("no answer from http://head:8265")
+        self._replies: Iterator[tuple[Job | Exception | None, str]] = iter(
+            [
+                (running, "old: one\n"),
+                (running, "old: one\nold: two\n"),
+                (away, ""),
+                (None, ""),
+                (running, "new: one\n"),
+                (done, "new: one\nnew: two\n"),
+            ]
+        )
+
+    def find(self, job_id: str) -> Job | None:
+        reply, self._text = next(self._replies)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def list_jobs(self) -> list[Job]:
+        return []
+
+    def log(self, job_id: str) -> str:
+        return self._text
+
+
+def test_following_a_log_survives_a_head_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = _ReplacedHead()
+    monkeypatch.setattr(submit, "connect_job_server", lambda address: head)
+    monkeypatch.setattr(submit, "_POLL_SECONDS", 0.0)
+    shown = CliRunner().invoke(app, ["logs", SWEEP, "--follow", "--address", head.address])
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines() == ["old: one", "old: two", "new: one", "new: two"]
+    assert shown.stderr.count("Connection lost, trying again") == 1
+    assert "Connected again." in shown.stderr
 
 
 @pytest.mark.parametrize("is_job", [True, False])
