@@ -43,6 +43,9 @@ class Branching(nn.Module):
 def broken(inputs, outputs):
     return nn.Sequential(nn.Linear(inputs + 1, outputs))
 
+def flat(inputs, outputs):
+    return nn.Sequential(nn.Linear(inputs, outputs), nn.Flatten(0))
+
 def linear(inputs, outputs):
     return nn.Linear(inputs, outputs)
 
@@ -143,9 +146,16 @@ def test_a_module_is_attacked_on_images_and_on_a_torch_data_set():
     assert data.info(own.dataset).records == 90
 
 
-def test_an_exception_of_a_module_fails_its_point():
-    (point,) = EXPERIMENT.run([config("broken")])
-    assert "RuntimeError: mat1 and mat2" in point.replicates[0].failure
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("broken", "RuntimeError: mat1 and mat2"),
+        ("flat", "'own_modules:flat' must return [records, 2]; got [8, 1] for 4 records"),
+    ],
+)
+def test_a_module_that_fails_or_returns_another_shape_fails_its_point(location, reason):
+    (point,) = EXPERIMENT.run([config(location)])
+    assert reason in point.replicates[0].failure
 
 
 @pytest.mark.parametrize(

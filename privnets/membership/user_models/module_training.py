@@ -128,6 +128,8 @@ class ModuleJob:
         """Trains modules and asks them."""
         modules = [self.module(j) for j in models]
         stack = StackInTraining.of(modules, str(self.x.device), vectorised=not self.obstacle())
+        few = self.x[:_TRIAL_RECORDS]
+        self.answers(stack, few.expand(len(modules), *few.shape))  # raises before training
         results = []
         for part, own in zip(stack.split(), self._split(models, stack), strict=True):
             curve = _LossCurve(self, part)
@@ -253,10 +255,9 @@ class ModuleJob:
         if values.ndim == 2:
             values = values[..., None]
         if values.shape[1:] != (x.shape[1], self.outputs):
-            shape = [x.shape[1], *values.shape[2:]]
             raise ValueError(
-                f"the module must return [records, {self.outputs}]; got {shape} for "
-                f"{x.shape[1]} records"
+                f"{self.reference.location!r} must return [records, {self.outputs}]; "
+                f"got {list(values.shape[1:])} for {x.shape[1]} records"
             )
         return values
 
