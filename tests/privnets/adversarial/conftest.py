@@ -19,3 +19,11 @@ def small_panel() -> Iterator[None]:
         patch.setitem(PROFILES, "quick", small)
         patch.setattr(gaussian_mixture, "_TEST", 2_048)
         yield
+
+
+@pytest.fixture
+def narrow_panel(small_panel, monkeypatch):
+    """Attackers with two channels and few steps."""
+    budget = TrainingBudget(2, 20, 0)
+    narrow = replace(PROFILES["quick"], width_divisor=32, budget=budget, draws=1, records=60)
+    monkeypatch.setitem(PROFILES, "quick", narrow)

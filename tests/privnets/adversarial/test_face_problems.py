@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from PIL import Image
 from safetensors.numpy import load
 
 import privnets
-from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
@@ -244,14 +243,6 @@ def test_the_network_of_the_gender_is_compared_with_the_share_of_men():
     for kind in ("baseline", "utility"):
         first, five = (metrics[f"{kind}/raw_network_{m}"] for m in ("accuracy", "top5_accuracy"))
         assert first <= five
-
-
-@pytest.fixture
-def narrow_panel(small_panel, monkeypatch):
-    """Attackers with two channels and few steps."""
-    budget = TrainingBudget(2, 20, 0)
-    narrow = replace(PROFILES["quick"], width_divisor=32, budget=budget, draws=1, records=60)
-    monkeypatch.setitem(PROFILES, "quick", narrow)
 
 
 @pytest.mark.usefixtures("celeba", "narrow_panel")

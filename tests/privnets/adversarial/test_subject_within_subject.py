@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+import privnets
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.evaluation.evaluator import release_records
@@ -16,6 +17,7 @@ from privnets.adversarial.problems.subject_within_subject import verification
 from privnets.adversarial.records import MISSING, Guesses, known_rows, load_pool, raw_evidence
 from privnets.adversarial.training.game import Game
 
+ADVERSARIAL = privnets.experiment("adversarial")
 PEOPLE, EACH = 8, 20
 OBSERVED, UNOBSERVED = (1, 5), (3, 7)
 
@@ -132,6 +134,21 @@ def test_a_stack_of_games_on_faces_trains_as_its_games_do_alone(releaser):
         for found, expected in zip(one, other, strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
     assert not torch.allclose(alone[0][0], alone[1][0], atol=1e-3)
+
+
+@pytest.mark.usefixtures("celeba", "narrow_panel")
+def test_fresh_attackers_know_private_people_only():
+    own = config(steps=2, pretrain_steps=2)
+    (point,) = ADVERSARIAL.run([own])
+    (replicate,) = point.replicates
+    assert replicate.failure is None
+    assert tuple(sorted(replicate.metrics)) == ADVERSARIAL.metric_keys(own)
+    undefined = {key for key, value in replicate.metrics.items() if np.isnan(value)}
+    assert all(replicate.notes[key] for key in undefined)
+    assert not any(key.split("/")[0] in ("privacy", "utility", "baseline") for key in undefined)
+    assert replicate.metrics["floor/attainable"] == pytest.approx(1 / 4)
+    # Brightness shows the person.
+    assert replicate.metrics["baseline/attacker_accuracy/unobserved"] > 0.7
 
 
 def test_verification_orders_pairs_of_one_person_above_those_of_two():
