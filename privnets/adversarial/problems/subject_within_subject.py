@@ -89,6 +89,12 @@ class SubjectWithinSubjectProblem(FaceProblem):
         """See `identity_scores`."""
         return identity_scores(log_p, label)
 
+    def dependence_bound(
+        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
+    ) -> float:
+        """NaN: no record has both labels, so that their dependence is not defined."""
+        return float("nan")
+
     def attacker_details(self, guesses: Guesses, rows: Rows) -> Mapping[str, Estimate]:
         """Accuracy of one and of five guesses, for observed and for unobserved private people."""
         scores = identity_scores(guesses.log_p, rows.secret)
