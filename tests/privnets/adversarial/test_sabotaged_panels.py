@@ -26,7 +26,7 @@ def train_release(dependence: float) -> Release:
     fields = {"tradeoff": 0.0, "dependence": dependence, "steps": 100, "seed": 4}
     config = AdversarialConfig(problem="gaussian-mixture", panel="quick", **fields)
     pool, (splits,) = load_pool(PROBLEM, [config], "cpu")
-    splits = replace(splits, test=splits.test[:5_000])
+    splits = replace(splits, test=splits.test[:2_000])
     game = Game(PROBLEM, [config], pool, [splits])
     game.advance(100)
     return release_records(game, 0, pool, splits)
