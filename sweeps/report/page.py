@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from sweeps.analysis.comparison import Comparison, compare_sweeps
 from sweeps.analysis.export import write_file_atomically
+from sweeps.analysis.remarks import front_remarks
 from sweeps.analysis.results import Result
 from sweeps.analysis.text import field_label, metric_label
 from sweeps.errors import InputError
@@ -96,6 +97,7 @@ def render_page(reports: Sequence[ReportContents], folder: Path | None = None) -
         heading=lambda name: metric_label(name) if "/" in name else field_label(name),
         better_corner=_better_corner,
         warnings=lambda report: flag_warnings(report.points),
+        remarks=lambda report: front_remarks(report.result, report.front),
     )
     return content
 
