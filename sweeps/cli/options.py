@@ -110,7 +110,7 @@ class Command(TyperCommand):
     """Command whose messages about wrong arguments name the value given and those expected."""
 
     def __init__(self, name: str | None, *, help: str | None = None, **options: Any) -> None:
-        """Joins the lines of each paragraph of the help, which the terminal breaks anew."""
+        """Joins the lines of each paragraph of the help, which are wrapped to the terminal."""
         super().__init__(name, help=re.sub(r"(?<!\n)\n(?!\n)", " ", help or ""), **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
