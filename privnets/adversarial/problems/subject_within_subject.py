@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.estimates import Estimate
@@ -172,9 +171,8 @@ def verification(
     for i, row in enumerate(closeness):
         others = np.arange(len(person)) != i
         same = person[others] == person[i]
-        ranks = rankdata(row[others])[same]
-        least = len(ranks) * (len(ranks) + 1) / 2
-        areas[i] = (ranks.sum() - least) / (len(ranks) * (~same).sum())
+        apart = row[others][same][:, None] - row[others][~same]
+        areas[i] = np.heaviside(apart, 0.5).mean()
     return estimates.mean(areas, person)
 
 
