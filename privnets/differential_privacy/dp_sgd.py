@@ -87,7 +87,7 @@ def train_privately(
     added = noise.to(x)  # shares its memory with `noise` on a CPU
     parts = [
         part.view_as(parameter)
-        for part, parameter in zip(added.split(counts, 1), optimiser.parameters, strict=True)
+        for part, parameter in zip(torch.split(added, counts, 1), optimiser.parameters, strict=True)
     ]
     for step, (index, counted) in enumerate(_batches(randoms, size, schedule)):
         index, counted = index.to(x.device), counted.to(x)
