@@ -144,16 +144,21 @@ def axis_pairs(objectives: Objectives) -> list[tuple[str, str]]:
 
 
 def metric_axis(
-    points: pd.DataFrame, metric: str, objectives: Objectives, levels: Sequence[float] = ()
+    points: pd.DataFrame,
+    metric: str,
+    objectives: Objectives,
+    levels: Sequence[float] = (),
+    pale: Sequence[float] = (),
 ) -> ChartAxis:
     """Axis of a metric that shows all points, their theoretical bounds, and other levels.
 
-    Intervals of few replicates may be much wider than the range of the points; see `view_limits`.
+    Intervals of few replicates may be much wider than the range of the points, and so may the
+    values of `pale` points, which a search did not confirm; see `view_limits`.
     """
     values = points[metric].to_numpy(dtype=np.float64)
     log = is_wide(values)
     below, above = interval_errors(points, metric) or (np.zeros_like(values),) * 2
-    ends = np.concatenate([values - below, values + above])
+    ends = np.concatenate([values - below, values + above, pale])
     bounds = points[points.columns.intersection([METRIC_BOUNDS.get(metric, "")])]
     visible = np.concatenate([values, levels, bounds.to_numpy(dtype=np.float64).ravel()])
     limits = view_limits(visible, ends, log=log)

@@ -102,7 +102,7 @@ def front_chart(
     }
     panels = []
     for x, y in pairs:
-        x_axis, y_axis = (metric_axis(rows, metric, objectives) for metric in (x, y))
+        x_axis, y_axis = (_front_axis(rows, metric, objectives) for metric in (x, y))
         series = list(level_series(rows, x_axis.limits or (0, 1), y, fields)) if len(rows) else []
         if len(names) == 2 and {x, y} == set(names):
             if attained is not None:
@@ -121,6 +121,14 @@ def front_chart(
         series += _bounds(rows.loc[best], x, y)
         panels.append(ChartPanel(x_axis, y_axis, series))
     return Chart(panels, columns=3, panel_height=420)
+
+
+def _front_axis(rows: pd.DataFrame, metric: str, objectives: Objectives) -> ChartAxis:
+    """Axis that shows all points but those that a search tried far from what it confirmed."""
+    searching = is_only_searched(rows)
+    return metric_axis(
+        rows.loc[~searching], metric, objectives, pale=rows.loc[searching, metric].tolist()
+    )
 
 
 def save_chart(chart: Chart, path: Path) -> None:
