@@ -110,7 +110,7 @@ def train_privately(
 def _batches(
     randoms: Sequence[np.random.Generator], size: int, schedule: PrivateSchedule
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields the batches of all steps; drawn a few steps ahead, they take half the time."""
+    """Yields the batches of all steps; drawn a few steps ahead, which takes less time."""
     for first in range(0, schedule.steps, _STEPS_AHEAD):
         steps = range(first, min(first + _STEPS_AHEAD, schedule.steps))
         yield from [poisson_batches(randoms, size, schedule.sample_rate) for _ in steps]

@@ -72,10 +72,11 @@ class ConvolutionStack:
 def stack_states(
     modules: Sequence[torch.nn.Module], device: str
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Stacks the parameters and the buffers of modules, each to [S, ...], in float32."""
+    """Stacks the parameters and the buffers of modules, each to [S, ...], float32, contiguous."""
     parameters, buffers = stack_module_state([module.float().to(device) for module in modules])
-    detached = [tensor.detach() for tensor in parameters.values()]
-    return detached, {name: tensor.detach() for name, tensor in buffers.items()}
+    # A module may have another memory format, such as channels_last; `FusedAdam` ignores strides.
+    contiguous = [tensor.detach().contiguous() for tensor in parameters.values()]
+    return contiguous, {name: tensor.detach().contiguous() for name, tensor in buffers.items()}
 
 
 def draw_parameters(

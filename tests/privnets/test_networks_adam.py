@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from privnets.networks.module_stacks import stack_states
 from privnets.networks.training import FusedAdam, StackedAdam
 
 _RATES = torch.tensor([1e-3, 1e-2, 0.1])
@@ -53,6 +54,20 @@ def test_fused_steps_are_those_of_torch_adam_also_with_transposed_gradients():
         expected.step()
     for one, other in zip(found, alone, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_modules_in_channels_last_memory_train_as_others():
+    module = torch.nn.Conv2d(3, 4, 3)
+    alone = [p.detach().clone() for p in module.parameters()]
+    found, _ = stack_states([module.to(memory_format=torch.channels_last)] * 2, "cpu")
+    adam, expected = FusedAdam(found, 0.01), torch.optim.Adam(alone, lr=0.01)
+    for _ in range(3):
+        adam.step([torch.stack([p**3] * 2) for p in alone])
+        for p in alone:
+            p.grad = p**3
+        expected.step()
+    for stacked, other in zip(found, alone, strict=True):
+        torch.testing.assert_close(stacked, torch.stack([other] * 2), rtol=1e-5, atol=1e-6)
 
 
 def test_a_restored_optimiser_continues_bit_for_bit():
