@@ -132,7 +132,9 @@ class AdversarialConfig(ExperimentConfig):
     adversary_width: int = Field(
         64, ge=1, le=4096, description="units or channels of the inference networks"
     )
-    steps: int = Field(2000, ge=1, le=10**7, description="releaser steps")
+    steps: int = Field(
+        2000, ge=0, le=10**7, description="releaser steps; 0 ends unet or fader with pretraining"
+    )
     adversary_steps: int = Field(
         2, ge=1, le=1000, description="k, adversary steps per releaser step"
     )

@@ -73,6 +73,9 @@ class Adversarial(Experiment):
         if own.evaluation == "exact" and not problem.has_exact_information(own):
             expected = "attackers; exact information is known of linear filters of gaussian-mixture"
             errors.append(InvalidField("evaluation", "exact", expected))
+        if not own.steps and own.releaser not in COPYING_RELEASERS:
+            expected = f"at least 1, or releaser {' or '.join(COPYING_RELEASERS)}"
+            errors.append(InvalidField("steps", "0", expected))
         reported = {error.field for error in errors}
         for choice, fields in _unused_by_choice(own).items():
             unused = unused_field_errors(own, fields, problem.spec.defaults, choice)

@@ -34,7 +34,7 @@ def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float
     problem = problem_of(configs[0])
     pool, splits = load_pool(problem, configs, device)
     first = configs[0]
-    whole = cost_model.count_passes(first) // (first.adversary_steps + 1)
+    whole = max(1, cost_model.count_passes(first) // (first.adversary_steps + 1))
     # One step of pretraining: only the game is measured, and a step of pretraining is similar.
     update = {"pretrain_steps": 1, "steps": whole}
     short = [config.model_copy(update=update) for config in configs]

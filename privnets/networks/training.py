@@ -90,6 +90,11 @@ class StackedAdam:
             target.copy_(saved)
         self._steps = int(state["steps"])
 
+    def forget_gradients(self) -> None:
+        """Sets all moments and the step count to zero, as before the first step."""
+        torch._foreach_zero_([*self._first, *self._second])
+        self._steps = 0
+
     def keep(self, index: Tensor) -> None:
         """Drops all networks but those of `index`, int64, shape [kept]; copies their parameters."""
         for tensors in (self.parameters, self._rates, self._first, self._second):

@@ -80,7 +80,7 @@ class Game:
     @property
     def is_finished(self) -> bool:
         """Whether every step is taken, or no member is left."""
-        return not self.configs or self.step >= self._total
+        return not self.configs or self._pretrained + self.step >= self._pretraining + self._total
 
     @property
     def done(self) -> float:
@@ -189,6 +189,10 @@ class Game:
                     gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
                 self._releaser.step(gradients, scale)
             self._pretrained += 1
+            if self._pretrained == self._pretraining:
+                # Gradients of the game are larger: by the moments of copying, its first steps would
+                # be many times the learning rate.
+                self._releaser.forget_gradients()
 
     def _play(self, steps: int) -> None:
         last = min(self.step + steps, self._total)

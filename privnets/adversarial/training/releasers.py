@@ -267,8 +267,8 @@ class FaderReleaser(Releaser):
     """A fader network that replaces the secret, with Gaussian noise on its latent features.
 
     Before the game it learns to copy images from the secret and from features that do not show it.
-    It releases them without the secret. The game then trains it on as a filter; a game of one step
-    leaves the fader network as a baseline.
+    It releases them without the secret. The game then trains it on as a filter. Without steps of
+    the game and without noise it is a fader network alone, the paper's baseline.
 
     Attributes:
         side: Height and width of the images, in pixels.

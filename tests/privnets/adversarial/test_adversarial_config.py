@@ -93,3 +93,10 @@ def test_membership_fields_of_networks_are_unused_by_other_models():
     trained = {"hidden_layers", "hidden_units", "steps", "learning_rate"}
     assert not trained & experiment.unused_fields(experiment.Config(model="mlp", **fields))
     assert "hidden_units" in experiment.unused_fields(experiment.Config(model="logistic", **fields))
+
+
+def test_only_a_releaser_that_copies_first_may_leave_out_the_game():
+    experiment, faces = privnets.experiment("adversarial"), {"problem": "gender-emotion"}
+    for releaser, expected in {"unet": [], "fader": [], "convolutional": ["steps"]}.items():
+        config = AdversarialConfig.model_validate({**faces, "releaser": releaser, "steps": 0})
+        assert [error.field for error in experiment.invalid_fields(config)] == expected

@@ -20,6 +20,7 @@ from privnets.adversarial.training.game import Game
 ADVERSARIAL = privnets.experiment("adversarial")
 PEOPLE, EACH = 8, 20
 OBSERVED, UNOBSERVED = (1, 5), (3, 7)
+FADER_BASELINE = {"releaser": "fader", "steps": 0, "noise_std": 0}
 
 
 @pytest.fixture
@@ -136,9 +137,30 @@ def test_a_stack_of_games_on_faces_trains_as_its_games_do_alone(releaser):
     assert not torch.allclose(alone[0][0], alone[1][0], atol=1e-3)
 
 
+@pytest.mark.usefixtures("celeba")
+@pytest.mark.parametrize("releaser", ["unet", "fader"])
+def test_the_first_step_of_the_game_moves_no_weight_by_more_than_the_learning_rate(releaser):
+    """The first step of Adam without earlier gradients is at most the rate, also after a resume."""
+    own = config(releaser=releaser, pretrain_steps=20, steps=2, tradeoff=0.9)
+    problem = problem_of(own)
+    pool, splits = load_pool(problem, [own], "cpu")
+    copying, resumed = (Game(problem, [own], pool, splits) for _ in range(2))
+    copying.advance(own.pretrain_steps)
+    before = copying.parameters(0)
+    resumed.restore(copying.state())
+    for game in (copying, resumed):
+        game.advance(1)
+        pairs = zip(before, game.parameters(0), strict=True)
+        moved = max((a - b).abs().max().item() for a, b in pairs)
+        assert moved == pytest.approx(own.learning_rate, rel=0.01)
+
+
 @pytest.mark.usefixtures("celeba", "narrow_panel")
-def test_fresh_attackers_know_private_people_only():
-    own = config(steps=2, pretrain_steps=2)
+@pytest.mark.parametrize(
+    "fields", [{"steps": 2}, {"releaser": "fader", "steps": 0, "noise_std": 0}]
+)
+def test_fresh_attackers_know_private_people_only(fields):
+    own = config(pretrain_steps=2, **fields)
     (point,) = ADVERSARIAL.run([own])
     (replicate,) = point.replicates
     assert replicate.failure is None
