@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from sweeps.analysis.results import PHASE
+from sweeps.analysis.results import PHASE, is_only_searched
 from sweeps.analysis.tables import (
     FRONT_GROUP,
     FRONT_PROBABILITY,
@@ -32,7 +32,8 @@ def explorer_data(report: ReportContents, artifacts: str = "", runs: str = "") -
     """Columns of the table of all points; rows are in the order of `report.points`.
 
     Each column has a key, a heading, texts, and numbers (None for NaN) if it has any; a metric also
-    has the lower and upper ends of its 95% intervals, if any is known.
+    has the lower and upper ends of its 95% intervals, if any is known. A point that a search tried
+    but did not confirm has none: the interval of a single seed is too short.
 
     Args:
         report: A sweep's report.
@@ -56,11 +57,15 @@ def _columns(report: ReportContents, points: pd.DataFrame) -> Iterator[dict[str,
     phases = points.get(PHASE)
     fields = [f for f in add_judges(points, report.fields) if f"config/{f}" in points]
     rows = select_records(points, fields, metrics)
+    searched = is_only_searched(points)
     for metric in metrics:
         intervals = [row_interval(row, metric) for row in rows]
         means = [interval.plus_minus for interval in intervals]
         column = _column(metric, metric_label(metric), means, points[metric].to_numpy())
-        ends = [_numbers([getattr(each, end) for each in intervals]) for end in ("low", "high")]
+        ends = [
+            _numbers(np.where(searched, math.nan, [getattr(each, end) for each in intervals]))
+            for end in ("low", "high")
+        ]
         yield {**column, "ends": ends} if any(end is not None for end in ends[0]) else column
     if phases is not None:
         yield _column(PHASE, PHASE, phases.tolist())

@@ -52,9 +52,12 @@ def test_a_page_says_which_points_a_search_confirmed(membership_sweep):
     ids = membership_sweep.points["point_id"].tolist()
     text = render(replace(membership_sweep, confirmed=frozenset(ids[:3])))
     page = ReportPage(text)
-    columns = {column["key"]: column["texts"] for column in page.data["points-data"]["columns"]}
-    assert columns["phase"] == ["confirming"] * 3 + ["searching"] * (len(ids) - 3)
-    assert set(columns["replicates"]) == {"5", "6"}
+    columns = {column["key"]: column for column in page.data["points-data"]["columns"]}
+    assert columns["phase"]["texts"] == ["confirming"] * 3 + ["searching"] * (len(ids) - 3)
+    assert set(columns["replicates"]["texts"]) == {"5", "6"}
+    for ends in columns["utility/test_mse"]["ends"]:
+        assert None not in ends[:3]
+        assert {*ends[3:]} == {None}, "a filter keeps out points that were only searched"
     assert "Pareto front of the confirmed points" in text
     assert f"{len(ids) - 3} were searched but not confirmed" in page.sections["front"]
 
