@@ -76,8 +76,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before they are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if "local_ray" in getattr(item, "fixturenames", ()):
+        if "local_ray" in _fixtures(item):
             item.add_marker("ray")
+    # The node of `pair` stays until the cluster ends; jobs with files cannot run beside it.
+    places = [place for place, item in enumerate(items) if _uses_cluster(item)]
+    users = sorted((items[place] for place in places), key=lambda item: "pair" in _fixtures(item))
+    for place, item in zip(places, users, strict=True):
+        items[place] = item
     for mark, reason in (
         ("slow", "slow: runs with --slow"),
         ("gpu", "needs a CUDA device: runs with --gpu"),
@@ -101,7 +106,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def _uses_cluster(item: pytest.Item) -> bool:
-    return "cluster_nodes" in getattr(item, "fixturenames", ())
+    return "cluster_nodes" in _fixtures(item)
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return getattr(item, "fixturenames", ())
 
 
 def _check_ray(config: pytest.Config, event: str, told: Sequence[object]) -> None:
