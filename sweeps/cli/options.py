@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from sweeps.errors import InputError, describe_choices
+
+_NUMBERS: Final = {int: "a whole number", float: "a number"}
 
 Sweep = Annotated[str, typer.Argument(help="Name of the sweep, as `sweeps run` prints it.")]
 Study = Annotated[str, typer.Argument(help="Name of a packaged study, or path of a YAML file.")]
@@ -71,7 +73,7 @@ ReadAddress = Annotated[
 
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study; repeatable."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Change a key of the study; repeatable."),
 ]
 NumPoints = Annotated[int | None, typer.Option(min=1, help="Number of points the search draws.")]
 Budget = Annotated[
@@ -176,8 +178,13 @@ def _expected(parameter: Any) -> str:
         return "none"
     if kind.choices:
         return describe_choices(kind.choices)
-    if not kind.is_ranged:
-        return str(parameter.metavar or f"a value for {parameter.name.upper()}")
+    if kind.annotation not in _NUMBERS:
+        is_argument = parameter.param_type_name == "argument"
+        return "a value" if is_argument else str(parameter.metavar or "a value")
     low, high = kind.parameter_info.min, kind.parameter_info.max
-    limits = f"of at least {low}" if high is None else f"from {low} to {high}"
-    return f"a whole number {limits}"
+    limits = [
+        f"{words} {limit}"
+        for words, limit in (("at least", low), ("at most", high))
+        if limit is not None
+    ]
+    return _NUMBERS[kind.annotation] + (f" of {' and '.join(limits)}" if limits else "")

@@ -98,7 +98,7 @@ def resume(
     sweep: Sweep,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change resources.KEY; repeatable."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Change resources.NAME; repeatable."),
     ] = None,
     budget: Budget = None,
     address: RayAddress = None,
