@@ -251,11 +251,14 @@ class Problem(ABC):
         """Measures one trained releaser and shows examples of its test release."""
         return ReleaseDetails()
 
-    def attacker_details(self, guesses: Guesses, rows: Rows) -> Mapping[str, Estimate]:
+    def attacker_details(
+        self, guesses: Guesses, rows: Rows, prior: NDArray[np.float64]
+    ) -> Mapping[str, Estimate]:
         """Measures of the strongest attacker's guesses of the known secrets of test.
 
-        Keys begin with `attacker_`. `ProblemSpec.extra_metrics` has them below `privacy/`, for the
-        release, and below `baseline/`, for raw records.
+        `prior` has the class frequencies in the attack split, shape [C]. Keys begin with
+        `attacker_`. `ProblemSpec.extra_metrics` has them below `privacy/`, for the release, and
+        below `baseline/`, for raw records.
         """
         return {}
 

@@ -35,6 +35,7 @@ from privnets.adversarial.records import (
     Guesses,
     Pool,
     Release,
+    class_frequencies,
     known_rows,
     raw_evidence,
     select_exposure,
@@ -263,8 +264,9 @@ def _add_attacker_details(draft: _Draft, kind: str, guesses: Guesses | None) -> 
         keys = [k for k in draft.problem.spec.extra_metrics if k.startswith(f"{kind}/attacker_")]
         draft.notes |= dict.fromkeys(keys, "attackers could not be scored")
         return
-    rows = known_rows(draft.release.released.test)
-    for name, estimate in draft.problem.attacker_details(guesses, rows).items():
+    rows, classes = known_rows(draft.release.released.test), draft.problem.spec.secret_classes
+    prior = class_frequencies(known_rows(draft.release.original.attack).secret, classes)
+    for name, estimate in draft.problem.attacker_details(guesses, rows, prior).items():
         draft.add(f"{kind}/{name}", estimate)
 
 

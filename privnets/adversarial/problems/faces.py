@@ -153,10 +153,12 @@ class FaceProblem(Problem):
 
     @staticmethod
     @abstractmethod
-    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
+    def measure(
+        log_p: NDArray[np.float64], label: NDArray[np.int64], prior: NDArray[np.float64]
+    ) -> Mapping[str, Scores]:
         """Accuracies of a utility network by its log probabilities [n, C], by name.
 
-        All labels [n] are known.
+        All labels [n] are known. `prior` [C] has their frequencies.
         """
 
     @property
@@ -228,12 +230,22 @@ class FaceProblem(Problem):
             keys = [key for key in self.spec.extra_metrics if "raw_network" in key]
             notes = dict.fromkeys(keys, reason)
         else:
+            prior = self._utility_frequencies(release)
             for kind, log_p in zip(_KINDS, release.raw_utility, strict=True):
-                measures = self.measure(log_p.double().cpu().numpy()[known], label[known])
+                beliefs = log_p.double().cpu().numpy()[known]
+                measures = self.measure(beliefs, label[known], prior)
                 for name, scores in measures.items():
                     found[f"{kind}/raw_network_{name}"] = estimates.ratio(*scores, person[known])
         artifacts = self._example_images(release) if self._stores_examples else {}
         return ReleaseDetails(notes=notes, artifacts=artifacts).with_estimates(found)
+
+    def _utility_frequencies(self, release: Release) -> NDArray[np.float64]:
+        """Shares [C] of the utility label's classes in the attack split, with half a count more."""
+        assert release.original.attack.utility is not None
+        label = release.original.attack.utility.cpu().numpy()
+        counts = np.bincount(label[label != UNKNOWN], minlength=self.spec.utility_classes) + 0.5
+        shares: NDArray[np.float64] = counts / counts.sum()
+        return shares
 
     @property
     def _source(self) -> FaceSource:

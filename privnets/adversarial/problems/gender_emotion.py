@@ -42,7 +42,9 @@ class GenderEmotionProblem(FaceProblem):
         )
 
     @staticmethod
-    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
+    def measure(
+        log_p: NDArray[np.float64], label: NDArray[np.int64], prior: NDArray[np.float64]
+    ) -> Mapping[str, Scores]:
         """Accuracy, its mean over both genders, and that for men and for women."""
         right = (log_p.argmax(1) == label).astype(float)
         men, women = (label == 1).astype(float), (label == 0).astype(float)
@@ -54,6 +56,8 @@ class GenderEmotionProblem(FaceProblem):
             "accuracy_women": (right * women, women),
         }
 
-    def attacker_details(self, guesses: Guesses, rows: Rows) -> Mapping[str, Estimate]:
+    def attacker_details(
+        self, guesses: Guesses, rows: Rows, prior: NDArray[np.float64]
+    ) -> Mapping[str, Estimate]:
         """Recognition of smiles and of their absence; see `recognition_by_class`."""
         return recognition_by_class(_SECRETS, guesses, rows)

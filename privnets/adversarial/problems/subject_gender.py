@@ -83,10 +83,14 @@ class SubjectGenderProblem(FaceProblem):
         return details.with_estimates(found)
 
     @staticmethod
-    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
+    def measure(
+        log_p: NDArray[np.float64], label: NDArray[np.int64], prior: NDArray[np.float64]
+    ) -> Mapping[str, Scores]:
         """See `identity_scores`."""
         return identity_scores(log_p, label)
 
-    def attacker_details(self, guesses: Guesses, rows: Rows) -> Mapping[str, Estimate]:
+    def attacker_details(
+        self, guesses: Guesses, rows: Rows, prior: NDArray[np.float64]
+    ) -> Mapping[str, Estimate]:
         """Recognition of women and of men; see `recognition_by_class`."""
         return recognition_by_class(_SECRETS, guesses, rows)

@@ -84,9 +84,16 @@ class SubjectWithinSubjectProblem(FaceProblem):
         return FaceRecords(rows, labels.identity[rows], secret, utility, None)
 
     @staticmethod
-    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, Scores]:
-        """See `identity_scores`."""
-        return identity_scores(log_p, label)
+    def measure(
+        log_p: NDArray[np.float64], label: NDArray[np.int64], prior: NDArray[np.float64]
+    ) -> Mapping[str, Scores]:
+        """Identity scores by beliefs without the prior; every person has the same weight.
+
+        So numbers of images help no group: without the release, k guesses find k / C of people.
+        """
+        weight = 1 / np.bincount(label)[label]
+        scores = identity_scores(log_p - np.log(prior), label)
+        return {name: (right * weight, each * weight) for name, (right, each) in scores.items()}
 
     def dependence_bound(
         self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
@@ -94,9 +101,11 @@ class SubjectWithinSubjectProblem(FaceProblem):
         """NaN: no record has both labels, so that their dependence is not defined."""
         return float("nan")
 
-    def attacker_details(self, guesses: Guesses, rows: Rows) -> Mapping[str, Estimate]:
-        """Accuracy of one and of five guesses, for observed and for unobserved private people."""
-        scores = identity_scores(guesses.log_p, rows.secret)
+    def attacker_details(
+        self, guesses: Guesses, rows: Rows, prior: NDArray[np.float64]
+    ) -> Mapping[str, Estimate]:
+        """Scores of `measure` for observed and for unobserved private people."""
+        scores = self.measure(guesses.log_p, rows.secret, prior)
         found = {}
         for group, is_group in zip(_GROUPS[1:], self._is_group(rows.secret), strict=True):
             for name, (right, each) in scores.items():
@@ -114,12 +123,16 @@ class SubjectWithinSubjectProblem(FaceProblem):
         secret, person = test.secret.cpu().numpy(), test.group.cpu().numpy()
         members = (secret == UNKNOWN, *self._is_group(secret))
         raw, released = (log_p.double().cpu().numpy() for log_p in release.raw_utility)
-        found = {}
+        found, notes = {}, dict(details.notes)
         for kind, probes in zip(_KINDS, (raw, released), strict=True):
             for group, own in zip(_GROUPS, members, strict=True):
+                key = _verification_key(kind, group)
                 estimate = verification(probes[own], raw[own], person[own])
-                found[_verification_key(kind, group)] = estimate
-        return details.with_estimates(found)
+                if estimate is None:
+                    notes[key] = "fewer than two people of the group have two test images"
+                else:
+                    found[key] = estimate
+        return replace(details, notes=notes).with_estimates(found)
 
     def _is_group(self, secret: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Whether secrets are those of observed, and of unobserved people."""
@@ -155,25 +168,38 @@ class SubjectWithinSubjectProblem(FaceProblem):
 
 def verification(
     probe: NDArray[np.float64], gallery: NDArray[np.float64], person: NDArray[np.int64]
-) -> Estimate:
-    """Share of pairs of another photograph of the same person and one of somebody else in order.
+) -> Estimate | None:
+    """Area under the ROC curve of verification, averaged over ordered pairs of people.
 
-    The area under the ROC curve of each probe, averaged. Embeddings are log probabilities, and
-    their closeness is the cosine of the angle between them without their means.
+    For each probe of the first person, other images of that person compete with those of the second
+    person. Equal probes of all people have 0.5. Embeddings are log probabilities, and their
+    closeness is the cosine of the angle between them without their means.
 
     Args:
         probe: Log probabilities of the images to verify, shape [n, C].
         gallery: Those of the same images before release, of which a probe meets all but its own.
-        person: Person of each image, shape [n]; each person has several images.
+        person: Person of each image, shape [n]; people with one image do not count.
+
+    Returns:
+        Area with the jackknife's error over people, which is NaN for two; None for fewer.
     """
-    closeness = _centred(probe) @ _centred(gallery).T
-    areas = np.zeros(len(person))
+    several = np.bincount(person, minlength=1)[person] > 1
+    people, place, counts = np.unique(person[several], return_inverse=True, return_counts=True)
+    if len(people) < 2:
+        return None
+    areas = np.zeros((len(people), len(people)))
+    closeness = _centred(probe[several]) @ _centred(gallery[several]).T
     for i, row in enumerate(closeness):
-        others = np.arange(len(person)) != i
-        same = person[others] == person[i]
-        apart = row[others][same][:, None] - row[others][~same]
-        areas[i] = np.heaviside(apart, 0.5).mean()
-    return estimates.mean(areas, person)
+        is_same = place == place[i]
+        is_same[i] = False
+        same = np.sort(row[is_same])
+        above = len(same) - sum(np.searchsorted(same, row, side) / 2 for side in ("left", "right"))
+        areas[place[i]] += np.bincount(place, above) / (counts * len(same) * counts[place[i]])
+    np.fill_diagonal(areas, 0)
+    both = (areas + areas.T).sum(1) / 2 / (len(people) - 1)
+    left_out = (len(people) - 1) / (len(people) - 2) if len(people) > 2 else np.nan
+    influence = left_out * 2 * (both - both.mean()) / len(people)
+    return Estimate(float(both.mean()), influence, people)
 
 
 def _centred(log_p: NDArray[np.float64]) -> NDArray[np.float64]:

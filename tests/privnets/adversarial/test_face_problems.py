@@ -167,14 +167,14 @@ def test_people_with_many_images_and_a_known_gender_are_the_classes_of_identity(
 
 def test_the_first_five_guesses_count_for_the_accuracy_of_five():
     log_p = np.log(np.array([[8, 7, 6, 5, 4, 3], [3, 4, 5, 6, 7, 8], [1, 2, 3, 9, 5, 6]]) / 33)
-    found = SubjectGenderProblem.measure(log_p, np.array([0, 0, 5]))
+    found = SubjectGenderProblem.measure(log_p, np.array([0, 0, 5]), np.full(6, 1 / 6))
     shares = {name: right.sum() / count.sum() for name, (right, count) in found.items()}
     assert shares == {"accuracy": 1 / 3, "top5_accuracy": 2 / 3}
 
 
 @pytest.mark.parametrize("number", [-np.log(6), np.nan])
 def test_ties_and_undefined_numbers_are_no_right_guesses(number):
-    found = SubjectGenderProblem.measure(np.full((4, 6), number), np.arange(4))
+    found = SubjectGenderProblem.measure(np.full((4, 6), number), np.arange(4), np.full(6, 1 / 6))
     assert {name: right.sum() for name, (right, _) in found.items()} == {
         "accuracy": 0,
         "top5_accuracy": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,20 @@ from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.evaluation.evaluator import release_records
 from privnets.adversarial.problems.subject_within_subject import verification
-from privnets.adversarial.records import MISSING, Guesses, known_rows, load_pool, raw_evidence
+from privnets.adversarial.records import (
+    MISSING,
+    Guesses,
+    Rows,
+    known_rows,
+    load_pool,
+    raw_evidence,
+)
 from privnets.adversarial.training.game import Game
 
 ADVERSARIAL = privnets.experiment("adversarial")
 PEOPLE, EACH = 8, 20
 OBSERVED, UNOBSERVED = (1, 5), (3, 7)
+GROUPS = {"observed": (0, 1), "unobserved": (2, 3)}  # their secrets
 FADER_BASELINE = {"releaser": "fader", "steps": 0, "noise_std": 0}
 
 
@@ -90,7 +99,15 @@ def test_the_network_of_raw_images_verifies_people_of_each_group(scenario):
         expected = verification(released[own], raw[own], person[own])
         key = f"privacy/raw_network_verification/{group}"
         assert details.metrics[key] == pytest.approx(expected.value)
-        assert details.errors[key] == pytest.approx(expected.error)
+        assert np.isnan(details.errors[key])  # of two people
+    test = release.original.test
+    strangers = replace(test, group=torch.arange(len(test.z)))
+    details = problem.release_details(
+        replace(release, original=replace(release.original, test=strangers))
+    )
+    verifications = {key for key in keys if "verification" in key}
+    assert details.metrics.keys() == keys - verifications
+    assert details.notes.keys() == verifications
 
 
 @pytest.mark.usefixtures("celeba")
@@ -103,18 +120,42 @@ def test_attackers_are_scored_apart_for_observed_and_unobserved_people():
     is_observed = rows.secret < len(OBSERVED)
     log_p[is_observed, rows.secret[is_observed]] = np.log(0.7)
     log_p[~is_observed, 0] = np.log(0.7)
-    found = problem.attacker_details(Guesses(log_p.argmax(1), log_p), rows)
+    prior = np.full(4, 1 / 4)
+    found = problem.attacker_details(Guesses(log_p.argmax(1), log_p), rows, prior)
     shares = {name: estimate.value for name, estimate in found.items()}
     assert shares["attacker_accuracy/observed"] == shares["attacker_top5_accuracy/observed"] == 1
     assert shares["attacker_accuracy/unobserved"] == 0
 
 
 @pytest.mark.usefixtures("celeba")
+def test_numbers_of_images_help_to_find_no_person_without_the_release():
+    """A guess that barely prefers one person finds that person alone, whoever has most images."""
+    problem = problem_of(config())
+    images = np.array([40, 10, 20, 30])
+    secret, prior = np.repeat(np.arange(4), images), images / images.sum()
+    rows = Rows(secret, np.arange(100), np.zeros(100, dtype=np.int64), secret)
+    for preferred in range(4):
+        log_p = np.tile(np.log(prior), (100, 1))
+        log_p[:, preferred] += 1e-3
+        found = problem.attacker_details(Guesses(log_p.argmax(1), log_p), rows, prior)
+        shares = {group: found[f"attacker_accuracy/{group}"].value for group in GROUPS}
+        assert shares == {group: (preferred in GROUPS[group]) / 2 for group in GROUPS}
+        scores = problem.measure(log_p, secret, prior)
+        assert np.divide(*(part.sum() for part in scores["accuracy"])) == pytest.approx(1 / 4)
+
+
+@pytest.mark.usefixtures("celeba")
 def test_a_missing_utility_label_gives_no_floor_above_the_prior():
     own = config()
     pool, (splits,) = load_pool(problem_of(own), [own], "cpu")
-    floors = fit_floors(raw_evidence(pool, splits), 4, 0, None)
+    evidence = raw_evidence(pool, splits)
+    # A label that an unmasked -1 would name, for the secret of most images; another one elsewhere.
+    secret, last = evidence.test.secret.numpy(), int(evidence.attack.utility.max())
+    known = evidence.attack.secret.numpy()
+    inferred = np.where(secret == np.bincount(known[known != MISSING]).argmax(), last, 0)
+    floors = fit_floors(evidence, 4, 0, inferred)
     assert floors.estimates["floor/utility_label"].value == pytest.approx(1 / 4)
+    assert floors.inferred_label.value == pytest.approx(1 / 4)
 
 
 @pytest.mark.usefixtures("celeba")
@@ -177,8 +218,28 @@ def test_verification_orders_pairs_of_one_person_above_those_of_two():
     person = np.repeat([0, 1, 2], 3)
     own = np.log(np.eye(3)[person] * 0.9 + 0.05)
     assert verification(own, own, person).value == 1
-    assert verification(np.zeros((9, 3)), own, person).value == 0.5
-    # A probe of person 1 that looks like person 0 is closer to none of its own images.
-    assert verification(own[[0] * 9], own, person).value == pytest.approx(
-        (3 * 1 + 3 * 0.25 * 2) / 9
-    )
+    # A probe that looks like person 0 is closer to all images of 0, and to 1 as to 2.
+    assert verification(own[[0] * 9], own, person).value == pytest.approx((2 * 1 + 2 * 0.5) / 6)
+
+
+def test_verification_by_the_same_release_of_all_people_is_a_guess():
+    random, person = np.random.default_rng(0), np.repeat([0, 1, 2, 3], [2, 9, 4, 1])
+    gallery = np.log(random.dirichlet(np.ones(5), 16))
+    probe = np.tile(gallery[3], (16, 1))
+    assert verification(probe, gallery, person).value == pytest.approx(1 / 2, abs=1e-12)
+    # The fourth person has one image, and one person alone is told apart from nobody.
+    rest = person < 3
+    assert verification(probe[rest], gallery[rest], person[rest]).value == pytest.approx(1 / 2)
+    assert verification(probe[~rest], gallery[~rest], person[~rest]) is None
+    assert verification(probe[:2], gallery[:2], person[:2]) is None
+
+
+def test_the_error_of_verification_is_the_jackknifes_over_people():
+    random, person = np.random.default_rng(1), np.repeat(np.arange(5), [2, 6, 3, 4, 5])
+    gallery = np.log(random.dirichlet(np.ones(4), 20))
+    left_out = [
+        verification(*(part[person != p] for part in (gallery, gallery, person))).value
+        for p in range(5)
+    ]
+    expected = np.sqrt(4 / 5 * np.square(left_out - np.mean(left_out)).sum())
+    assert verification(gallery, gallery, person).error == pytest.approx(expected)
