@@ -34,6 +34,7 @@ from sweeps.analysis.statistics import Interval
 from sweeps.analysis.tables import add_judges, varying_fields
 from sweeps.analysis.text import format_setting
 from sweeps.errors import InputError
+from sweeps.study.spec import Bounds
 
 HYPERVOLUME = "hypervolume"
 
@@ -108,7 +109,8 @@ class Comparison:
         sweeps: One per sweep, in the order given.
         contrasts: Differences of each sweep from the first one.
         front: Front of all sweeps together, a row per point as in `Result.points`.
-        differences: Column of points to its values in each sweep, where the tasks differ.
+        differences: Column of points, or `constraints`, to its values in each sweep, where the
+            tasks differ.
     """
 
     objectives: Objectives
@@ -160,6 +162,8 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     ]
     contrasts = list(_contrasts(results, points, samples, volumes, list(objectives)))
     task = _task_differences(points.values())
+    limits = [_describe_constraints(result.study.constraints) for result in results]
+    task |= {"constraints": tuple(limits)} if len(set(limits)) > 1 else {}
     return Comparison(objectives, reference, sweeps, contrasts, joint, task)
 
 
@@ -373,6 +377,8 @@ def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:
     except ValueError as error:
         raise InputError(f"{result.sweep}: {error}") from error
     if points.empty:
+        if result.candidates.empty and len(result.reported_points):
+            raise InputError(f"no point of {result.sweep} meets the constraints of its study")
         if len(flagged):
             raise InputError(
                 f"every point of {result.sweep} that could be compared has a raised flag; "
@@ -381,6 +387,11 @@ def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:
         metrics = ", ".join(objectives)
         raise InputError(f"{result.sweep} has no finished point with a finite {metrics}")
     return points
+
+
+def _describe_constraints(constraints: Mapping[str, Bounds]) -> str:
+    limits = (f"{metric} in [{b.ends[0]:g}, {b.ends[1]:g}]" for metric, b in constraints.items())
+    return " and ".join(sorted(limits)) or "none"
 
 
 def _task_differences(points: Iterable[pd.DataFrame]) -> dict[str, tuple[str, ...]]:

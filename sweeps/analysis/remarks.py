@@ -2,59 +2,105 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import numpy as np
 import pandas as pd
 
-from sweeps.analysis.pareto import comparable_points
-from sweeps.analysis.results import CONFIRMING, PHASE, Result
+from sweeps.analysis.flags import is_flagged
+from sweeps.analysis.pareto import Objectives
+from sweeps.analysis.results import (
+    CONFIRMING,
+    PHASE,
+    Result,
+    is_only_searched,
+    meets_constraints,
+)
 from sweeps.analysis.text import format_count, format_number
 from sweeps.study.search import SEARCHES, has_model
 from sweeps.study.spec import Bounds
 
+UNCONFIRMED: Final = "searched but not confirmed"
+UNFIT: Final = "outside the study's constraints"
+UNDEFINED: Final = "with an undefined objective"
+FLAGGED: Final = "with a raised flag"
 
-def front_remarks(result: Result, front: pd.DataFrame) -> list[str]:
+
+def front_remarks(
+    result: Result,
+    front: pd.DataFrame,
+    objectives: Objectives | None = None,
+    *,
+    include_flagged: bool = False,
+) -> list[str]:
     """Sentences that belong beside a front; none before any point has finished.
 
     Args:
         result: A sweep.
         front: Its front, as `Result.front` returns it.
+        objectives: Those of the front; the study's by default.
+        include_flagged: Whether points with a raised flag take part in it.
     """
     if not result.counts["finished"]:
         return []
     if front.empty:
-        return [explain_empty_front(result)]
+        return [explain_empty_front(result, objectives, include_flagged=include_flagged)]
     sentences = (note_unconfirmed(result), _note_early_end(result), _note_cut_front(result))
     return [sentence for sentence in sentences if sentence]
 
 
-def explain_empty_front(result: Result) -> str:
-    """Reason that no finished point is on the study's front."""
-    points, objectives = result.points, result.objectives
-    finished = format_count(result.counts["finished"], "finished point")
-    if set(objectives) <= set(points.columns):
-        comparable, _ = comparable_points(points, objectives)
-        if len(comparable) and result.study.constraints:
-            limits = (
-                _compare_with(bounds, metric, comparable[metric])
-                for metric, bounds in result.study.constraints.items()
-                if metric in comparable
-            )
-            return f"No front: none of {finished} meets the constraints: {'; '.join(limits)}."
-    return f"No front: none of {finished} reports every objective without a raised flag."
+def explain_empty_front(
+    result: Result, objectives: Objectives | None = None, *, include_flagged: bool = False
+) -> str:
+    """Reason that no finished point is on the front; see `front_remarks`."""
+    counts = count_exclusions(result, objectives, include_flagged=include_flagged)
+    kind = "confirmed point" if counts[UNCONFIRMED] else "finished point"
+    finished = result.counts["finished"] - counts[UNCONFIRMED]
+    none = f"No front: none of {format_count(finished, kind)}"
+    if counts[UNFIT]:
+        reported = result.points.loc[~is_only_searched(result.points)]
+        limits = (
+            _compare_with(bounds, metric, reported)
+            for metric, bounds in result.study.constraints.items()
+        )
+        return f"{none} meets the constraints and can be compared: {'; '.join(limits)}."
+    hint = "; --include-flagged keeps flagged ones" if counts[FLAGGED] else ""
+    return f"{none} reports every objective without a raised flag{hint}."
+
+
+def count_exclusions(
+    result: Result, objectives: Objectives | None = None, *, include_flagged: bool = False
+) -> dict[str, int]:
+    """Numbers of complete points that cannot be on a front, by their first cause in words."""
+    points, metrics = result.points, list(objectives or result.objectives)
+    allowed = meets_constraints(points, result.study.constraints).index
+    causes = {
+        "failed": points["status"] == "failed",
+        "stopped early": points["status"] == "stopped",
+        UNCONFIRMED: is_only_searched(points),
+        UNFIT: ~points.index.isin(allowed),
+        UNDEFINED: points.reindex(columns=metrics).isna().any(axis=1),
+        FLAGGED: is_flagged(points) & (not include_flagged),
+    }
+    counts, left = {}, np.ones(len(points), dtype=bool)
+    for cause, applies in causes.items():
+        counts[cause] = int((left & applies).sum())
+        left &= ~np.asarray(applies)
+    return counts
 
 
 def note_unconfirmed(result: Result) -> str:
-    """Warning that an adaptive search has not confirmed its front; empty if it has, or never will.
+    """Warning that an adaptive search has not confirmed its front; empty if it has.
 
     A point that was chosen for its good results is on average worse than these results.
     """
     points = result.points
     if PHASE not in points or (points[PHASE] == CONFIRMING).any():
         return ""
-    if not result.study.search.confirmed_points:
-        return ""
+    when = " yet" if result.study.search.confirmed_points else ""
     return (
-        "No point is confirmed yet: these are the best of many trainings with single seeds, and on "
-        "average worse than they look."
+        f"No point is confirmed{when}: these are the best of many trainings with single seeds, and "
+        "on average worse than they look."
     )
 
 
@@ -86,11 +132,12 @@ def _note_cut_front(result: Result) -> str:
     )
 
 
-def _compare_with(bounds: Bounds, metric: str, values: pd.Series[float]) -> str:
+def _compare_with(bounds: Bounds, metric: str, points: pd.DataFrame) -> str:
     """A constraint and the range of a metric, in words."""
-    limits = {">=": bounds.at_least, "<=": bounds.at_most}
-    wanted = " and ".join(
-        f"{sign} {limit:g}" for sign, limit in limits.items() if limit is not None
-    )
-    lowest, highest = format_number(values.min()), format_number(values.max())
-    return f"{metric} must be {wanted} and is {lowest} to {highest}"
+    limits = ((">=", bounds.at_least), ("<=", bounds.at_most))
+    ends = " and ".join(f"{sign} {end:g}" for sign, end in limits if end is not None)
+    wanted = f"{metric} must be {ends}"
+    values = points.get(metric, pd.Series(dtype=float)).dropna()
+    if values.empty:
+        return f"{wanted} and is undefined"
+    return f"{wanted} and is {format_number(values.min())} to {format_number(values.max())}"

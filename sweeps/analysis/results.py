@@ -103,8 +103,9 @@ class Result:
 
     def __repr__(self) -> str:
         """The sweep's name and size."""
-        done, replicates = len(self._replicates), len(self.reported_seeds)
-        size = f"{done} of {self.size} points, {replicates} replicates each"
+        size = f"{len(self._replicates)} of {self.size} points, "
+        size += f"{len(self.confirmed)} confirmed with " if self.confirmed else ""
+        size += f"{len(self.reported_seeds)} replicates each"
         return f"Result({self.sweep!r}: {size}, in {redact(self.storage)})"
 
     @property

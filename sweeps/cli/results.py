@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from json import dumps
 from pathlib import Path
 from shutil import rmtree
@@ -18,7 +18,7 @@ from sweeps.analysis.comparison import compare_sweeps, comparison_json
 from sweeps.analysis.constrained import Constraint
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.pareto import Objectives, worst_values
-from sweeps.analysis.remarks import front_remarks
+from sweeps.analysis.remarks import count_exclusions, front_remarks, note_unconfirmed
 from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import front_table, points_table, varying_fields
 from sweeps.analysis.text import format_count
@@ -113,8 +113,9 @@ def pareto(
     except ValueError as error:
         raise InputError(str(error)) from error
     print_table(front_table(front, objectives, result.swept_fields))
-    typer.echo(_count_excluded(front, result))
-    remarks = front_remarks(result, front)
+    excluded = count_exclusions(result, objectives, include_flagged=include_flagged)
+    typer.echo(_count_excluded(front, excluded))
+    remarks = front_remarks(result, front, objectives, include_flagged=include_flagged)
     for line in (*remarks, *_hypervolume(result, objectives, include_flagged), *answers):
         say_sentence(line)
     _print_pending(result)
@@ -214,6 +215,9 @@ def compare(
         typer.echo(dumps(comparison_json(comparison), allow_nan=False))
         return
     print_table(comparison_table(comparison))
+    for result in results:
+        if note := note_unconfirmed(result):
+            say(f"{result.sweep}: {note}")
     say(f"Differences from {sweeps[0]}, with 95% intervals:")
     print_table(contrast_table(comparison))
     say("Joint front of all sweeps:")
@@ -324,19 +328,10 @@ def _print_pending(result: Result | None) -> None:
         typer.echo(f"{result.pending} of {total} unfinished; continue with: {command}")
 
 
-def _count_excluded(front: pd.DataFrame, result: Result) -> str:
-    counts, stopped = front.attrs["excluded"], result.counts["stopped"]
-    excluded = [f"{counts['not_finished'] - stopped} failed"]
-    excluded += [f"{stopped} stopped early"] if stopped else []
-    excluded += [f"{counts['undefined']} with an undefined objective"]
-    excluded += [f"{counts['flagged']} with a raised flag"] if counts["flagged"] else []
-    searched, unfit = (
-        len(result.points) - len(result.reported_points),
-        len(result.reported_points) - len(result.candidates),
-    )
-    excluded += [f"{searched} searched but not confirmed"] if searched else []
-    excluded += [f"{unfit} outside the study's constraints"] if unfit else []
-    return f"{format_count(len(front), 'point')} on the front; excluded: {', '.join(excluded)}"
+def _count_excluded(front: pd.DataFrame, excluded: Mapping[str, int]) -> str:
+    causes = [f"{number} {cause}" for cause, number in excluded.items() if number]
+    size = format_count(len(front), "point")
+    return f"{size} on the front; excluded: {', '.join(causes) or 'none'}"
 
 
 def _plot(function: str, *arguments: object, path: Path) -> None:

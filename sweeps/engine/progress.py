@@ -109,8 +109,8 @@ class SweepCounter:
         # Only an interval, which takes too long to compute here, says that this flag is raised.
         values = values.drop(columns=BELOW_FLOOR, errors="ignore")
         means = values.groupby(complete.points).mean(skipna=False).loc[finished]
-        confirmed = np.intersect1d(complete.points_with_seeds(self._rule.confirming), finished)
-        reported = means.loc[confirmed] if len(confirmed) else means
+        confirmed = complete.points_with_seeds(self._rule.confirming)
+        reported = means.loc[means.index.isin(confirmed)] if len(confirmed) else means
         front = pareto_front(meets_constraints(reported, self._constraints), self._objectives)
         best = {
             metric: float(getattr(front[metric], direction)())

@@ -213,7 +213,7 @@ class Plan:
         for point in points:
             axes = self.study.space.items()
             values = {n: a.equal_value(point.config[n]) for n, a in axes if n in point.config}
-            own = {r.seed for r in point.replicates} - {*self.confirming_seeds}
+            own = {r.seed for r in point.replicates if r.seed < self.seeds[0] + _CONFIRMING_SEEDS}
             values = keep_applicable(self.study.space, values)
             if self.seeds[0] in own and is_in_space(self.study.space, values):
                 proposals[point.point_id] = values

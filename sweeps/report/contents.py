@@ -16,6 +16,7 @@ from privnets.points import TradeoffPoint
 from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import attainment
+from sweeps.analysis.remarks import UNDEFINED, count_exclusions
 from sweeps.analysis.results import CONFIRMING, SEARCHING, Result, is_only_searched
 from sweeps.analysis.tables import (
     FRONT_PROBABILITY,
@@ -241,21 +242,14 @@ class ReportContents:
     @property
     def exclusions(self) -> Iterator[str]:
         """Causes that kept points off the front, with their numbers."""
-        points, stopped = self.points, self.result.counts["stopped"]
-        counts = self.front.attrs.get("excluded")
-        if counts is None:  # Without any finished point nothing was counted.
+        if "excluded" not in self.front.attrs:  # Without any finished point nothing was counted.
             return
+        points = self.points
         gaps = points.loc[points["status"] == "finished", list(self.result.objectives)].isna().sum()
         undefined = ", ".join(f"{metric} at {count}" for metric, count in gaps.items() if count)
-        for count, cause in (
-            (counts["not_finished"] - stopped, "failed"),
-            (stopped, "stopped early"),
-            (counts["undefined"], f"have an undefined objective ({undefined})"),
-            (counts["flagged"], "have a raised flag"),
-            (len(self.searching), "were searched but not confirmed"),
-        ):
+        for cause, count in count_exclusions(self.result).items():
             if count:
-                yield f"{count} {cause}"
+                yield f"{count} {cause}" + (f" ({undefined})" if cause == UNDEFINED else "")
 
     def sample(self, ids: Collection[str] = ()) -> tuple[list[TradeoffPoint], dict[str, str]]:
         """Points by their ids, or a few of the front; and their settings in words by id."""

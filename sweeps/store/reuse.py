@@ -42,7 +42,7 @@ def find_sources(names: Sequence[str], ledger: Ledger) -> list[Ledger]:
         try:
             source.read_spec()
         except InputError as error:
-            if source.storage != ledger.storage:
+            if source.storage != ledger.storage or source.has_spec():
                 raise
             hint = f"a sweep of another storage is named STORAGE/{source.sweep}"
             raise InputError(f"{error}; {hint}") from error

@@ -147,7 +147,7 @@ def _enqueue_errors(
     return [
         FieldError((*path, name), format_value(value), f"a value of space.{name}")
         for name, value in values.items()
-        if not space[name].contains(space[name].equal_value(value))
+        if not space[name].contains(value)
     ]
 
 

@@ -206,10 +206,13 @@ def example_point(
     Fields that the conditions of given ones name get those values, all others their first one.
     """
     wanted = dict(values or {})
+    allowed: dict[str, Sequence[Scalar]] = {}
     for name in reversed([*space]):
-        if name in wanted:
-            conditions = space[name].when or {}
-            wanted = {**{field: listed[0] for field, listed in conditions.items()}, **wanted}
+        if name in allowed:
+            wanted.setdefault(name, allowed[name][0])
+        for field, listed in (space[name].when or {}).items() if name in wanted else ():
+            both = [value for value in allowed.get(field, listed) if value in listed]
+            allowed[field] = both or allowed[field]
     first = {name: axis.at(0.0) for name, axis in space.items()}
     return keep_applicable(space, first | {n: v for n, v in wanted.items() if n in space})
 

@@ -23,8 +23,8 @@ import sweeps
 import tracking
 from privnets.points import Replicate, Scalar, TradeoffPoint
 from sweeps.analysis.comparison import compare_sweeps
-from sweeps.analysis.remarks import front_remarks
-from sweeps.analysis.results import open_result
+from sweeps.analysis.remarks import count_exclusions, front_remarks
+from sweeps.analysis.results import Result, open_result
 from sweeps.engine.pack_sources import (
     LimitedPacks,
     PackSource,
@@ -32,7 +32,7 @@ from sweeps.engine.pack_sources import (
     SearchedPacks,
     ask_results,
 )
-from sweeps.engine.progress import ProgressTracker
+from sweeps.engine.progress import ProgressTracker, SweepCounter
 from sweeps.engine.scheduler import SweepRun, copy_reused, pending_replicates
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
@@ -349,11 +349,25 @@ def test_an_extended_search_plans_what_is_there_the_rest_and_another_confirmatio
     assert open_result("s", str(tmp_path)).pending == 0
 
 
-def remarks_on(plan: Plan, storage: Path) -> list[str]:
+def result_of(plan: Plan, storage: Path) -> Result:
     ledger = Ledger(str(storage), "s")
     write_manifest(ledger, create_manifest(plan, "s", command="", tracking_uri=""))
-    result = open_result("s", str(storage))
+    return open_result("s", str(storage))
+
+
+def remarks_on(plan: Plan, storage: Path) -> list[str]:
+    result = result_of(plan, storage)
     return front_remarks(result, result.front())
+
+
+def constrained(plan: Plan, **bounds: float) -> Plan:
+    limits = {UTILITY: Bounds(**bounds)}
+    return replace(plan, study=plan.study.model_copy(update={"constraints": limits}))
+
+
+def shown_front(plan: Plan, storage: Path) -> int:
+    ledger, study = Ledger(str(storage), "s"), plan.study
+    return SweepCounter(ledger, plan.seed_rule, plan.objectives, study.constraints).read().front
 
 
 def test_a_front_says_that_it_is_not_confirmed_yet(tmp_path: Path) -> None:
@@ -364,12 +378,46 @@ def test_a_front_says_that_it_is_not_confirmed_yet(tmp_path: Path) -> None:
     assert remark.startswith("No point is confirmed yet")
 
 
-def test_a_front_that_no_point_meets_the_constraints_of_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("confirm", [0, 3])
+def test_a_front_that_no_point_meets_the_constraints_of_says_so(
+    confirm: int, tmp_path: Path
+) -> None:
+    plan = adaptive_plan("tpe", confirm=confirm)
+    search(plan, tmp_path, 0, rate=0.0)
+    limited = constrained(plan, at_least=5.0)
+    (remark,) = remarks_on(limited, tmp_path)
+    result = result_of(limited, tmp_path)
+    reported = result.reported_points[UTILITY].dropna()
+    kind = "confirmed" if confirm else "finished"
+    assert remark.startswith(f"No front: none of {len(reported)} {kind} points meets the constrai")
+    ends = f"{reported.min():.4g} to {reported.max():.4g}"
+    assert remark.endswith(f"utility/test_accuracy must be >= 5 and is {ends}.")
+    assert sum(count_exclusions(result).values()) == len(result.points)
+    assert shown_front(plan, tmp_path) > shown_front(limited, tmp_path) == 0
+
+
+def test_the_front_that_progress_shows_is_that_of_the_result(tmp_path: Path) -> None:
     plan = adaptive_plan("tpe")
     search(plan, tmp_path, 0, rate=0.0)
-    study = plan.study.model_copy(update={"constraints": {PRIVACY: Bounds(at_most=-1.0)}})
-    (remark,) = remarks_on(replace(plan, study=study), tmp_path)
-    assert "meets the constraints: privacy/membership_advantage must be <= -1 and is " in remark
+    for limit in (-5.0, 0.9):
+        limited = constrained(plan, at_least=limit)
+        front = result_of(limited, tmp_path).front()
+        assert shown_front(limited, tmp_path) == len(front)
+    unconfirmed = replace(plan.seed_rule, confirming=frozenset({99}))
+    ledger = Ledger(str(tmp_path), "s")
+    assert SweepCounter(ledger, unconfirmed, plan.objectives).read().front > 3
+
+
+def test_exclusions_count_each_point_once(tmp_path: Path) -> None:
+    plan = adaptive_plan("tpe", confirm=0, num_points=40)
+    search(plan, tmp_path, 0, rate=0.0)
+    result = result_of(constrained(plan, at_least=0.9), tmp_path)
+    excluded = count_exclusions(result)
+    failed, finished = result.counts["failed"], result.points["status"] == "finished"
+    assert excluded["failed"] == failed > 0
+    low = (result.points.loc[finished, UTILITY] < 0.9).sum()
+    assert excluded["outside the study's constraints"] == low > 0
+    assert sum(excluded.values()) == failed + low
 
 
 def test_two_searches_are_compared_by_their_confirmed_points(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from scipy.stats import kstest, qmc
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.planning.plan import make_plan
 from sweeps.study.search import SEARCHES, Search, SearchResult
-from sweeps.study.search_space import Axis, Proposal, grid_size, is_in_space
+from sweeps.study.search_space import Axis, Proposal, example_point, grid_size, is_in_space
 from sweeps.study.spec import Study
 
 LISTED = {"a": {"grid": [1, 2, 3]}, "b": {"choice": ["x", "y"]}, "c": {"range": [0, 4, 2]}}
@@ -178,6 +178,17 @@ def test_a_grid_leaves_out_fields_whose_condition_is_not_met():
     assert len(propose(CONDITIONAL, num_points=7)) == 7
     space = {name: Axis.model_validate(axis) for name, axis in CONDITIONAL.items()}
     assert grid_size(space) == len(proposals) == 10
+
+
+def test_an_example_meets_the_conditions_of_all_its_fields():
+    space = {
+        "model": {"choice": ["linear", "mlp", "cnn"]},
+        "width": {"grid": [8, 16], "when": {"model": "cnn"}},
+        "depth": {"range": [1, 2], "when": {"width": 16, "model": ["mlp", "cnn"]}},
+    }
+    axes = {name: Axis.model_validate(axis) for name, axis in space.items()}
+    assert example_point(axes, {"depth": 2}) == {"model": "cnn", "width": 16, "depth": 2}
+    assert example_point(axes, {"width": 8}) == {"model": "cnn", "width": 8}
 
 
 def test_a_condition_may_list_several_values():

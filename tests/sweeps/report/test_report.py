@@ -59,7 +59,8 @@ def test_a_page_says_which_points_a_search_confirmed(membership_sweep):
         assert None not in ends[:3]
         assert {*ends[3:]} == {None}, "a filter keeps out points that were only searched"
     assert "Pareto front of the confirmed points" in text
-    assert f"{len(ids) - 3} were searched but not confirmed" in page.sections["front"]
+    finished = (membership_sweep.points["status"].iloc[3:] == "finished").sum()
+    assert f"{finished} searched but not confirmed" in page.sections["front"]
 
 
 def test_points_that_a_search_did_not_confirm_are_kept_apart_in_every_figure(membership_sweep):
@@ -107,7 +108,7 @@ def test_a_sweep_of_flagged_points_alone_shows_them_and_says_so():
     assert any(name.startswith("flagged") for name in names)
     assert "each one that reports every objective has a raised flag" in page.sections["front"]
     assert (
-        f"Points left out of the front: {len(points)} have a raised flag."
+        f"Points left out of the front: {len(points)} with a raised flag."
         in (page.sections["front"])
     )
 
