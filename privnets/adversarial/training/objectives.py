@@ -259,7 +259,10 @@ class SquaredKLObjective(Objective):
         estimator = self._first.estimator
         lost = censored_information(reference, utility, step.batch.utility, estimator)
         leaked = leaked_information(adversary, self._log_prior, step.batch.secret, estimator)
-        squares = square_means(torch.stack([lost, leaked]), self._running, self._first.squaring)
+        labels = (step.batch.utility, step.batch.secret)
+        is_known = torch.stack([(label != MISSING).any(1) for label in labels])
+        means = torch.stack([lost, leaked])
+        squares = square_means(means, is_known, self._running, self._first.squaring)
         return (self._weights * squares).sum(0)
 
     def state(self) -> dict[str, Tensor]:
@@ -271,6 +274,7 @@ class SquaredKLObjective(Objective):
         index = list(members)
         self._log_prior, self._weights = self._log_prior[index], self._weights[:, index]
         self._running.value = self._running.value[:, index]
+        self._running.weight = self._running.weight[:, index]
 
 
 class RunningMean:
@@ -279,14 +283,18 @@ class RunningMean:
     def __init__(self, like: Tensor) -> None:
         """Begins without a step; `like` has the shape [2, S]."""
         self.value = torch.zeros_like(like)
-        self.weight = torch.zeros_like(like[:, :1])
+        self.weight = torch.zeros_like(like)
 
-    def update(self, batch: Tensor) -> Tensor:
-        """Adds a batch's means [2, S] and returns the means so far."""
+    def update(self, batch: Tensor, is_known: Tensor) -> Tensor:
+        """Adds a batch's means [2, S] where they are known, and returns the means so far.
+
+        They are 0 before the first that is known.
+        """
         rate = 1 / RUNNING_STEPS
-        self.value = torch.lerp(self.value, batch.detach(), rate)
-        self.weight = self.weight + rate * (1 - self.weight)
-        return self.value / self.weight
+        moved = torch.lerp(self.value, batch.detach(), rate)
+        self.value = torch.where(is_known, moved, self.value)
+        self.weight = torch.where(is_known, self.weight + rate * (1 - self.weight), self.weight)
+        return self.value / self.weight.clamp_min(rate)
 
 
 def censored_information(
@@ -315,12 +323,15 @@ def leaked_information(
     return _mean_of_known(_at_known(ratio, secret), secret)
 
 
-def square_means(batch: Tensor, running: RunningMean, squaring: Squaring) -> Tensor:
+def square_means(
+    batch: Tensor, is_known: Tensor, running: RunningMean, squaring: Squaring
+) -> Tensor:
     """Values [2, S] whose gradients are those of the two squared informations.
 
-    Updates `running` with `batch`, the differentiable batch means [2, S].
+    Updates `running` with `batch`, the differentiable batch means [2, S], where a batch has known
+    labels.
     """
-    mean = running.update(batch)
+    mean = running.update(batch, is_known)
     if squaring == "batch":
         return batch.square()
     if squaring == "clamped":

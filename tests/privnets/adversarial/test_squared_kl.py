@@ -6,16 +6,20 @@ import pytest
 import torch
 
 from privnets import measures
-from privnets.adversarial.records import MISSING
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.records import MISSING, Minibatch
 from privnets.adversarial.training import objectives
 from privnets.adversarial.training.objectives import (
+    GameStep,
     RunningMean,
+    SquaredKLObjective,
     censored_information,
     leaked_information,
     square_means,
 )
 
 PRIOR = torch.tensor([0.4, 0.6], dtype=torch.float64)
+KNOWN = torch.ones(2, 1, dtype=torch.bool)
 
 
 def joint_of(theta: torch.Tensor) -> torch.Tensor:
@@ -101,17 +105,45 @@ def test_a_running_mean_reduces_the_bias_of_the_square():
     random = torch.Generator().manual_seed(2)
     batches = 0.1 + 0.5 * torch.randn(4_000, 2, 1, generator=random)
     running = RunningMean(torch.zeros(2, 1))
-    batch = torch.stack([square_means(b, running, "batch") for b in batches]).mean()
+    batch = torch.stack([square_means(b, KNOWN, running, "batch") for b in batches]).mean()
     running = RunningMean(torch.zeros(2, 1))
-    kept = torch.stack([square_means(b, running, "running") for b in batches])[200:].mean()
+    kept = torch.stack([square_means(b, KNOWN, running, "running") for b in batches])[200:].mean()
     assert float(batch) == pytest.approx(0.1**2 + 0.5**2, rel=0.1)
     assert float(kept) < 0.1**2 + 2 * 0.5**2 / objectives.RUNNING_STEPS
+
+
+def test_a_batch_without_a_label_changes_no_running_mean():
+    """Each member meets such batches at other steps, of the utility label and of the secret."""
+    configs = [AdversarialConfig(problem="digits", objective="squared-kl")] * 3
+    random = torch.Generator().manual_seed(3)
+    log_prior, x = torch.full((3, 10), 0.1).log(), torch.zeros(3, 8, 1)
+    objective = SquaredKLObjective(configs, log_prior)
+    expected = [[(0.0, 0.0)] * 3 for _ in range(2)]
+    for is_known in torch.rand(6, 2, 3, generator=random) < 0.6:
+        reference, utility, adversary = torch.randn(3, 3, 8, 10, generator=random).log_softmax(-1)
+        label = torch.randint(10, (2, 3, 8), generator=random)
+        label = torch.where(is_known[..., None], label, MISSING)
+        batch = Minibatch(x, label[1], utility=label[0], noise=x)
+        objective.loss(GameStep(batch, x, adversary, utility, reference))
+        lost = censored_information(reference, utility, label[0], "sound")
+        leaked = leaked_information(adversary, log_prior, label[1], "sound")
+        for kind, member in is_known.nonzero().tolist():
+            mean, weight = expected[kind][member]
+            new = float((lost, leaked)[kind][member])
+            expected[kind][member] = (0.95 * mean + 0.05 * new, 0.95 * weight + 0.05)
+    found = torch.stack([objective.state()["mean"], objective.state()["weight"]], -1)
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+def test_a_game_that_begins_without_a_label_has_no_loss():
+    running = RunningMean(torch.zeros(2, 1))
+    assert not square_means(torch.zeros(2, 1), ~KNOWN, running, "running").any()
 
 
 @pytest.mark.parametrize("squaring", ["running", "clamped"])
 def test_a_negative_mean_has_no_gradient(squaring):
     batch = torch.full((2, 3), -0.2, requires_grad=True)
-    value = square_means(batch, RunningMean(torch.zeros(2, 3)), squaring)
+    value = square_means(batch, KNOWN, RunningMean(torch.zeros(2, 3)), squaring)
     (gradient,) = torch.autograd.grad(value.sum(), batch)
     assert float(value.detach().abs().max()) == 0
     assert float(gradient.abs().max()) == 0
@@ -119,14 +151,14 @@ def test_a_negative_mean_has_no_gradient(squaring):
 
 def test_the_published_square_has_a_gradient_at_a_negative_mean():
     batch = torch.full((2, 1), -0.2, requires_grad=True)
-    value = square_means(batch, RunningMean(torch.zeros(2, 1)), "batch")
+    value = square_means(batch, KNOWN, RunningMean(torch.zeros(2, 1)), "batch")
     (gradient,) = torch.autograd.grad(value.sum(), batch)
     torch.testing.assert_close(gradient, torch.full((2, 1), -0.4))
 
 
 def test_the_running_square_has_the_value_and_gradient_of_the_squared_mean():
     batch = torch.tensor([[0.3], [0.1]], requires_grad=True)
-    value = square_means(batch, RunningMean(torch.zeros(2, 1)), "running")
+    value = square_means(batch, KNOWN, RunningMean(torch.zeros(2, 1)), "running")
     (gradient,) = torch.autograd.grad(value.sum(), batch)
     torch.testing.assert_close(value.detach(), batch.detach().square())
     torch.testing.assert_close(gradient, 2 * batch.detach())
