@@ -23,8 +23,9 @@ from sweeps.analysis.comparison import Comparison, compare_sweeps
 from sweeps.analysis.export import write_file_atomically
 from sweeps.analysis.remarks import front_remarks
 from sweeps.analysis.results import Result
-from sweeps.analysis.text import field_label, metric_label
+from sweeps.analysis.text import field_label, format_count, metric_label
 from sweeps.errors import InputError
+from sweeps.planning.continuation import names_user_files
 from sweeps.report.comparison_tables import comparison_table, contrast_table
 from sweeps.report.contents import ReportContents
 from sweeps.report.explorer import explorer_data
@@ -97,9 +98,17 @@ def render_page(reports: Sequence[ReportContents], folder: Path | None = None) -
         heading=lambda name: metric_label(name) if "/" in name else field_label(name),
         better_corner=_better_corner,
         warnings=lambda report: flag_warnings(report.points),
-        remarks=lambda report: front_remarks(report.result, report.front),
+        remarks=_front_remarks,
+        format_count=format_count,
+        names_user_files=names_user_files,
     )
     return content
+
+
+def _front_remarks(report: ReportContents) -> list[str]:
+    """Remarks beside the front, without those that the headline makes of a front with points."""
+    remarks = front_remarks(report.result, report.front)
+    return [each for each in remarks if report.front.empty or each not in report.headline]
 
 
 def _comparison(reports: Sequence[ReportContents]) -> dict[str, Any]:

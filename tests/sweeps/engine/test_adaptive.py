@@ -44,6 +44,8 @@ from sweeps.planning.plan import (
     create_manifest,
     make_plan,
 )
+from sweeps.report.contents import ReportContents
+from sweeps.report.page import render_page
 from sweeps.store.asks import AskRecord, read_asks, write_ask
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest, write_manifest
@@ -376,6 +378,9 @@ def test_a_front_says_that_it_is_not_confirmed_yet(tmp_path: Path) -> None:
     assert not search_until_kill(plan, ledger, random.Random(0), rate=0.15)
     (remark,) = remarks_on(plan, tmp_path)
     assert remark.startswith("No point is confirmed yet")
+    page = render_page([ReportContents(open_result("s", str(tmp_path)))])
+    assert page.count("No point is confirmed yet") == 1
+    assert "configuration that the search tried, most of them with one seed" in page
 
 
 @pytest.mark.parametrize("confirm", [0, 3])

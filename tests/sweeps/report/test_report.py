@@ -113,6 +113,14 @@ def test_a_sweep_of_flagged_points_alone_shows_them_and_says_so():
     )
 
 
+def test_a_sweep_of_own_files_is_continued_by_its_study_and_not_by_resume():
+    study = membership_study(fixed={"dataset": {"file": "own.csv"}, "model": "linear"})
+    sweep = SyntheticSweep(study, membership_points(), pending=1)
+    command = f"sweeps run STUDY --name {sweep.sweep}"
+    shown = ReportPage(render(sweep)).sections["failures"]
+    assert f"1 point unfinished; continue with {command}" in shown
+
+
 def test_every_swept_field_has_a_chart_of_every_objective(page):
     labels = {"train-size": "training records", "weight-decay": "weight decay"}
     for name, label in labels.items():
@@ -212,8 +220,10 @@ def test_failed_packs_and_damaged_files_are_listed():
 
 
 def test_empty_sweep_still_reports():
-    found = ReportPage(render(SyntheticSweep(membership_study(), [], pending=20)))
-    assert "20 points are not finished yet" in found.sections["failures"]
+    sweep = SyntheticSweep(membership_study(), [], pending=20)
+    found = ReportPage(render(sweep))
+    command = f"sweeps resume {sweep.sweep}"
+    assert f"20 points unfinished; continue with {command}" in found.sections["failures"]
 
 
 def test_objective_undefined_everywhere_leaves_no_front():
