@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from small_sweeps import small_plan
@@ -60,13 +60,21 @@ def uninterrupted(
 ) -> RunOutcome:
     """The small sweep, run without any trouble; tests must leave it as it is."""
     from ray import tune
+    from ray.air._internal import usage
+    from ray.tune.execution import class_cache
 
     from sweeps.engine.executor import execute
 
+    run = tune.run
+
+    def run_watched(*args: Any, **options: Any) -> None:
+        assert class_cache.DEFAULT_ENV_VARS == {}, "actors would get new processes"
+        assert usage.tag_callbacks.__module__ != usage.__name__, "Tune would load MLflow"
+        tune_runs.append(run(*args, **options))
+
     folder: Path = tmp_path_factory.mktemp("uninterrupted")
     with pytest.MonkeyPatch.context() as patch:
-        run = tune.run
-        patch.setattr(tune, "run", lambda *args, **options: tune_runs.append(run(*args, **options)))
+        patch.setattr(tune, "run", run_watched)
         return execute(
             small_plan(folder), sweep="reference", storage=str(folder), tracking_uri=tracking_uri
         )

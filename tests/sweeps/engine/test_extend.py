@@ -77,6 +77,8 @@ def test_a_run_ends_with_its_budget_and_an_extended_sweep_trains_only_what_is_mi
     assert {name: after[name] for name in before} == before
     assert len(rows(ledger)) == len(set(rows(ledger))) == 6
     assert set(points) < set(rows(ledger))
+    assert "s: nothing to train" in invoke("resume", "s", *where)
+    assert contents(tmp_path / "s" / "ledger") == after
     assert sweep_status(uri, "s") == ("FINISHED", "3", "2")
     now = run_ids(uri, "s")
     assert len(now) == 3
@@ -129,7 +131,9 @@ def test_an_adaptive_search_starts_from_reused_trainings(
     assert (reuse.kind, search.kind, search.told) == ("reuse", "search", 1)
     assert len(rows(ledger)) == len(before) + 3
     assert len(read_manifest(ledger).reused) == 1
+    assert sweep_status(uri, "s")[0] == "KILLED"
     assert "budget" not in invoke("resume", "s", *where)
+    assert sweep_status(uri, "s")[0] == "FINISHED"
     result = open_result("s", str(tmp_path))
     assert (len(result.confirmed), result.pending) == (1, 0)
     assert tracking.compare(result.tradeoff_points, "s", uri) == []

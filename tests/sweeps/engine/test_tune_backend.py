@@ -15,6 +15,13 @@ from ray.tune.trainable.metadata import _TrainingRunMetadata
 from sweeps.engine.executor import RunOutcome
 
 
+def tune_settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("TUNE_")}
+
+
+SETTINGS = tune_settings()  # at collection, so before any sweep
+
+
 def test_tune_still_has_the_private_parts_that_the_backend_uses() -> None:
     """An upgrade of Ray that removes one needs a new look at `sweeps.engine.tune_backend`."""
     source = inspect.getsource(TuneController)
@@ -36,7 +43,7 @@ def test_a_sweep_leaves_no_patch_and_no_history_behind(
     """Histories of metrics would be most of the memory of a long sweep's driver."""
     assert class_cache.DEFAULT_ENV_VARS != {}
     assert usage.tag_callbacks.__module__ == usage.__name__
-    assert not [name for name in os.environ if name.startswith("TUNE_")]
+    assert tune_settings() == SETTINGS
     assert logging.getLogger("ray.tune").level < logging.CRITICAL
     (analysis,) = tune_runs
     trials = analysis.trials or ()

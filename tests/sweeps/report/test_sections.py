@@ -134,8 +134,9 @@ def test_a_browser_draws_every_figure_and_runs_no_foreign_script(tmp_path: Path)
             browser.get(write_report([sweep], tmp_path / "report.html").as_uri())
             WebDriverWait(browser, 240).until(
                 lambda page: page.execute_script(
-                    "return [...document.querySelectorAll('[data-figure]')]"
-                    ".every(chart => chart.querySelector('.main-svg'))"
+                    "const charts = [...document.querySelectorAll('[data-figure]')];"
+                    "return charts.length >= 4"
+                    " && charts.every(chart => chart.querySelector('.main-svg'))"
                 )
             )
             assert browser.title != "taken"
