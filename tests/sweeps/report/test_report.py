@@ -106,7 +106,7 @@ def test_a_sweep_of_flagged_points_alone_shows_them_and_says_so():
     page = ReportPage(render(SyntheticSweep(study=membership_study(), tradeoff_points=points)))
     names = {trace["name"] for trace in page.figures["front-chart"]["data"] if trace.get("name")}
     assert any(name.startswith("flagged") for name in names)
-    assert "each one that reports every objective has a raised flag" in page.sections["front"]
+    assert "without a raised flag; --include-flagged keeps flagged ones." in page.sections["front"]
     assert (
         f"Points left out of the front: {len(points)} with a raised flag."
         in (page.sections["front"])
@@ -206,7 +206,7 @@ def test_names_and_reasons_are_escaped():
 def test_sweep_without_a_finished_point_still_reports():
     points = [fail_point(p, "diverged") for p in membership_points(seeds=1)]
     found = ReportPage(render(SyntheticSweep(membership_study(), points)))
-    assert "there is no front" in found.sections["front"]
+    assert "No front: no point has finished." in found.sections["front"]
     assert "diverged" in found.sections["failures"]
     assert found.sections["claims"].count("cannot tell —") == 2
 
@@ -234,7 +234,7 @@ def test_objective_undefined_everywhere_leaves_no_front():
     found = ReportPage(
         render(SyntheticSweep(membership_study(), membership_points(replicate=replicate)))
     )
-    assert "there is no front" in found.sections["front"]
+    assert "No front: none of 20 finished points reports every" in found.sections["front"]
 
 
 def test_a_report_replaces_an_older_one(membership_sweep, tmp_path):
