@@ -177,7 +177,9 @@ def _require_named_columns(frame: pd.DataFrame, fields: Mapping[str, Sequence[st
             if name not in columns:
                 close = difflib.get_close_matches(name, columns, n=1)
                 hint = f" (did you mean {close[0]!r}?)" if close else ""
-                listed = ", ".join(columns[:_LISTED_COLUMNS])
+                is_long = len(columns) > _LISTED_COLUMNS
+                shown = [*columns[: _LISTED_COLUMNS - 2], "…", columns[-1]] if is_long else columns
+                listed = ", ".join(shown)
                 expected = f"columns of the table: {listed}{hint}"
                 errors.append(UserFormError(field, repr(name), expected))
     if errors:

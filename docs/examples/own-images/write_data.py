@@ -1,4 +1,7 @@
-"""Writes the folder `digits` with 1,797 images of scikit-learn, and the labels in `digits.csv`."""
+"""Writes images of scikit-learn: the folder `digits` with 1,197, and `new` with 600 to release.
+
+The labels are in `digits.csv` and `new.csv`.
+"""
 
 from pathlib import Path
 
@@ -7,9 +10,11 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 digits = load_digits()
-names = [f"{number:04}.png" for number in range(len(digits.target))]
-Path("digits").mkdir(exist_ok=True)
-for name, pixels in zip(names, digits.images, strict=True):
-    Image.fromarray((255 / 16 * pixels).astype("uint8")).save(f"digits/{name}")
-labels = {"file": names, "odd": digits.target % 2, "large": digits.target > 4}
-pd.DataFrame(labels).to_csv("digits.csv", index=False)
+for folder, part in (("digits", slice(600, None)), ("new", slice(600))):
+    images, target = digits.images[part], digits.target[part]
+    names = [f"{number:04}.png" for number in range(len(target))]
+    Path(folder).mkdir(exist_ok=True)
+    for name, pixels in zip(names, images, strict=True):
+        Image.fromarray((255 / 16 * pixels).astype("uint8")).save(f"{folder}/{name}")
+    labels = {"file": names, "odd": target % 2, "large": target > 4}
+    pd.DataFrame(labels).to_csv(f"{folder}.csv", index=False)

@@ -27,7 +27,7 @@ SMALLER = {
 def test_an_example_of_the_guide_runs(name: str, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     age = random.integers(20, 90, 200)
-    frame = pd.DataFrame({"age": age, "ward": random.choice(["n", "s"], 200), "outcome": age > 50})
+    frame = pd.DataFrame({"age": age, "ward": random.choice(["n", "s"], 200), "benign": age > 50})
     frame.to_csv(tmp_path / "patients.csv", index=False)
     np.savez(tmp_path / "images.npz", x=random.normal(size=(200, 3, 8, 8)), y=np.arange(200) % 2)
     (tmp_path / "nets.py").write_text(NETS)
