@@ -11,7 +11,8 @@ import resource
 import sys
 import sysconfig
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions, version
@@ -85,7 +86,8 @@ def import_object(location: str, field: str) -> object:
     if _imported.get(top, source) != source:
         _forget({Path(file).parts[0].removesuffix(".py") for file in sources})
     try:
-        value: object = importlib.import_module(module_name)
+        with _no_bytecode():
+            value: object = importlib.import_module(module_name)
         if _lies_in_folder(top):
             _imported[top] = source
         for part in name.split("."):
@@ -96,6 +98,16 @@ def import_object(location: str, field: str) -> object:
         expected += _similar_name(module_name, name)
         raise UserFormError(field, given, expected) from error
     return value
+
+
+@contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Writes no compiled modules, which hide an edit that keeps the file's size and second."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _similar_name(module_name: str, name: str) -> str:
