@@ -143,7 +143,7 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Guesses:
+class AttackerGuesses:
     """An attacker's guesses of the known secrets of test, in the order of `Rows`.
 
     Attributes:

@@ -43,8 +43,8 @@ from privnets.adversarial.metrics import (
 )
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import (
+    AttackerGuesses,
     Evidence,
-    Guesses,
     class_frequencies,
     evidence_defect,
     known_rows,
@@ -105,7 +105,7 @@ class PanelResult:
     notes: Mapping[str, str]
     strongest: str | None
     curves: Mapping[str, Curve]
-    guesses: Guesses | None = None
+    guesses: AttackerGuesses | None = None
 
 
 def build_panel(problem: Problem, config: AdversarialConfig) -> Panel:
@@ -327,7 +327,7 @@ def _score(
     notes |= {key: reason for key, reason in flags.items() if reason}
     errors = {key: estimate.error for key, estimate in estimates.items()}
     curves = {f"{CURVE}{p.name}": p.curve for p in posteriors if p.curve is not None}
-    guesses = Guesses(best.decision, best.calibrated.test)
+    guesses = AttackerGuesses(best.decision, best.calibrated.test)
     return PanelResult(metrics, errors, notes, best.name, curves, guesses)
 
 

@@ -27,7 +27,7 @@ from privnets.adversarial.attackers.panel import build_panel, score_releases
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.records import Evidence, Guesses
+from privnets.adversarial.records import AttackerGuesses, Evidence
 
 _VERSION = 4
 _POLL_SECONDS = 0.2
@@ -54,7 +54,7 @@ class Baseline:
 
     attacker: tuple[float, float]
     utility: FittedUtility
-    guesses: Guesses | None
+    guesses: AttackerGuesses | None
 
 
 class Baselines:
@@ -163,7 +163,9 @@ def _read(key: str) -> Baseline | None:
         return None
     value, error = arrays["attacker"].tolist()
     utility = FittedUtility(arrays["log_utility"], bool(arrays["utility_converged"]))
-    guesses = Guesses(arrays["decision"], arrays["log_secret"]) if "decision" in arrays else None
+    guesses = (
+        AttackerGuesses(arrays["decision"], arrays["log_secret"]) if "decision" in arrays else None
+    )
     return Baseline((value, error), utility, guesses)
 
 

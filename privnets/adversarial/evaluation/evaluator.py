@@ -30,9 +30,9 @@ from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import (
     MISSING,
     PARTS,
+    AttackerGuesses,
     Evidence,
     Exposure,
-    Guesses,
     Pool,
     Release,
     class_frequencies,
@@ -258,7 +258,7 @@ def _add_flag(draft: _Draft, key: str, excess: float, reason: str) -> None:
         draft.notes[key] = reason
 
 
-def _add_attacker_details(draft: _Draft, kind: str, guesses: Guesses | None) -> None:
+def _add_attacker_details(draft: _Draft, kind: str, guesses: AttackerGuesses | None) -> None:
     """Adds the problem's measures of an attacker's guesses below `privacy/` or `baseline/`."""
     if guesses is None:
         keys = [k for k in draft.problem.spec.extra_metrics if k.startswith(f"{kind}/attacker_")]

@@ -49,7 +49,7 @@ from privnets.randomness import generator
 
 if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import Guesses, Release, Rows
+    from privnets.adversarial.records import AttackerGuesses, Release, Rows
 
 Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numerator and denominator of a share, as `estimates.ratio` takes them, shape [n] each."""
@@ -378,7 +378,9 @@ def identity_scores(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Map
     }
 
 
-def recognition_by_class(names: Sequence[str], guesses: Guesses, rows: Rows) -> dict[str, Estimate]:
+def recognition_by_class(
+    names: Sequence[str], guesses: AttackerGuesses, rows: Rows
+) -> dict[str, Estimate]:
     """Share of each class that an attacker recognises, and its mean probability of that class.
 
     `names` are those of the secret's classes. The probability of a release that tells nothing is

@@ -37,7 +37,7 @@ from privnets.data.faces.collection import UNKNOWN, FaceLabels
 
 if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import Guesses, Release, Rows
+    from privnets.adversarial.records import AttackerGuesses, Release, Rows
 
 _GROUPS: Final = ("consenting", "observed", "unobserved")
 _TURNS: Final = (0, 1, 0, 2)
@@ -102,7 +102,7 @@ class SubjectWithinSubjectProblem(FaceProblem):
         return float("nan")
 
     def attacker_details(
-        self, guesses: Guesses, rows: Rows, prior: NDArray[np.float64]
+        self, guesses: AttackerGuesses, rows: Rows, prior: NDArray[np.float64]
     ) -> Mapping[str, Estimate]:
         """Scores of `measure` for observed and for unobserved private people."""
         scores = self.measure(guesses.log_p, rows.secret, prior)

@@ -17,7 +17,7 @@ from privnets.adversarial.evaluation.evaluator import release_records
 from privnets.adversarial.problems.subject_within_subject import verification
 from privnets.adversarial.records import (
     MISSING,
-    Guesses,
+    AttackerGuesses,
     Rows,
     known_rows,
     load_pool,
@@ -121,7 +121,7 @@ def test_attackers_are_scored_apart_for_observed_and_unobserved_people():
     log_p[is_observed, rows.secret[is_observed]] = np.log(0.7)
     log_p[~is_observed, 0] = np.log(0.7)
     prior = np.full(4, 1 / 4)
-    found = problem.attacker_details(Guesses(log_p.argmax(1), log_p), rows, prior)
+    found = problem.attacker_details(AttackerGuesses(log_p.argmax(1), log_p), rows, prior)
     shares = {name: estimate.value for name, estimate in found.items()}
     assert shares["attacker_accuracy/observed"] == shares["attacker_top5_accuracy/observed"] == 1
     assert shares["attacker_accuracy/unobserved"] == 0
@@ -137,7 +137,7 @@ def test_numbers_of_images_help_to_find_no_person_without_the_release():
     for preferred in range(4):
         log_p = np.tile(np.log(prior), (100, 1))
         log_p[:, preferred] += 1e-3
-        found = problem.attacker_details(Guesses(log_p.argmax(1), log_p), rows, prior)
+        found = problem.attacker_details(AttackerGuesses(log_p.argmax(1), log_p), rows, prior)
         shares = {group: found[f"attacker_accuracy/{group}"].value for group in GROUPS}
         assert shares == {group: (preferred in GROUPS[group]) / 2 for group in GROUPS}
         scores = problem.measure(log_p, secret, prior)
