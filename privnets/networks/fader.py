@@ -16,7 +16,7 @@ _REVERSAL = 0.03
 
 
 class Fader(nn.Module):
-    """Encoder and decoder without shortcuts; the decoder is told the attribute.
+    """Encoder and decoder without shortcuts; the decoder gets the attribute.
 
     A classifier reads the attribute from the latent features. The encoder is trained against it,
     so that the decoder takes the attribute from its own input. The published sizes are larger.

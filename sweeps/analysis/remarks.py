@@ -116,7 +116,7 @@ def _note_early_end(result: Result) -> str:
 
 
 def _note_cut_front(result: Result) -> str:
-    """What a confirmed front may lack; empty for other fronts.
+    """Warning that a confirmed front may lack points; empty for other fronts.
 
     A search without a model confirms both ends of the front of its means. If fewer points are
     confirmed than the study allows, they are the whole front.

@@ -61,7 +61,7 @@ _COLUMNS: Final = ("point_id", "seed", "failure", "stopped", "finished_at")
 
 
 def describe_loss(reason: str) -> str:
-    """Why Ray lost a worker, in words that follow `was lost`; empty if its text names no cause.
+    """Reason that Ray lost a worker, in words that follow `was lost`; empty if none is known.
 
     Args:
         reason: Ray's own text, which is long and names its internals.

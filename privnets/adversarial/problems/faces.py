@@ -383,7 +383,7 @@ def recognition_by_class(
 ) -> dict[str, Estimate]:
     """Share of each class that an attacker recognises, and its mean probability of that class.
 
-    `names` are those of the secret's classes. The probability of a release that tells nothing is
+    `names` are those of the secret's classes. The probability of an uninformative release is
     the class's share.
     """
     found = {}
