@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.summary import LEVEL, Array, Summary
-from sweeps.analysis.resampling import build_samples
+from sweeps.analysis.bootstrap import build_samples
 from sweeps.analysis.statistics import Interval
 from sweeps.analysis.tables import describe_config, varying_fields
 from sweeps.analysis.text import format_count, format_number, format_setting

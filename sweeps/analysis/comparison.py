@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.summary import LEVEL, Array
+from sweeps.analysis.bootstrap import PointSamples, build_samples
 from sweeps.analysis.export import json_rows, json_value
 from sweeps.analysis.fronts import debiased_interval, draw_volumes
 from sweeps.analysis.pareto import (
@@ -28,7 +29,6 @@ from sweeps.analysis.pareto import (
     pareto_front,
     worst_values,
 )
-from sweeps.analysis.resampling import PointSamples, build_samples
 from sweeps.analysis.results import Result
 from sweeps.analysis.statistics import Interval
 from sweeps.analysis.tables import add_judges, varying_fields

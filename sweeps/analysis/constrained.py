@@ -2,7 +2,7 @@
 
 A point of the lowest mean that just meets a constraint owes both to chance more often than not. So
 the answer is a point whose whole interval meets the constraints, and the draws of
-`sweeps.analysis.resampling` show whether another point may be better.
+`sweeps.analysis.bootstrap` show whether another point may be better.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from privnets.contract import Direction
 from privnets.summary import LEVEL, Array
-from sweeps.analysis.resampling import PointSamples
+from sweeps.analysis.bootstrap import PointSamples
 from sweeps.analysis.statistics import Interval
 from sweeps.errors import InputError
 

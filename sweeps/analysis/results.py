@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from privnets.contract import Direction
 from privnets.points import TradeoffPoint
+from sweeps.analysis.bootstrap import PointSamples, build_samples
 from sweeps.analysis.constrained import ConstrainedBest, Constraint, best_under_constraints
 from sweeps.analysis.fronts import (
     debiased_interval,
@@ -27,7 +28,6 @@ from sweeps.analysis.pareto import (
     pareto_front,
     worst_values,
 )
-from sweeps.analysis.resampling import PointSamples, build_samples
 from sweeps.analysis.statistics import Interval, summarize_replicates
 from sweeps.analysis.tables import FRONT_GROUP, FRONT_PROBABILITY, varying_fields
 from sweeps.analysis.text import format_setting
@@ -170,8 +170,8 @@ class Result:
         if not plan.is_adaptive:
             return plan.points
         if self.has_ended_search:
-            return len(self._planned)
-        return len(self._planned) + max((self.study.search.num_points or 0) - self.searches, 0)
+            return len(self._asked_points)
+        return len(self._asked_points) + max((self.study.search.num_points or 0) - self.searches, 0)
 
     @property
     def searches(self) -> int:
@@ -184,7 +184,7 @@ class Result:
         return bool(self._asks) and self._asks[-1].ends_search(self.study.search)
 
     @cached_property
-    def _planned(self) -> Set[str]:
+    def _asked_points(self) -> Set[str]:
         """Ids of the points that an adaptive search has asked for."""
         return {point_id for ask in self._asks for point_id in ask.point_ids} - {""}
 
@@ -196,7 +196,7 @@ class Result:
             return plan.points - len(self._replicates)
         wanted = {point_id for ask in asks if ask.kind == "confirm" for point_id in ask.point_ids}
         unconfirmed = len((wanted - self.confirmed) & {*self._replicates.point_ids})
-        return self.size - len(self._planned & {*self._replicates.point_ids}) + unconfirmed
+        return self.size - len(self._asked_points & {*self._replicates.point_ids}) + unconfirmed
 
     @cached_property
     def points(self) -> pd.DataFrame:

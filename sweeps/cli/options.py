@@ -152,7 +152,8 @@ def _clear_messages(ctx: Any) -> Iterator[None]:
         parameter = getattr(error, "param", None) or next(named, None)
         if parameter is not None:
             name = option or parameter.opts[-1]
-            lines = [f"{name}: got {_given(error, parameter)}; expected {_expected(parameter)}."]
+            bad, allowed = _bad_value(error, parameter), _allowed_values(parameter)
+            lines = [f"{name}: got {bad}; expected {allowed}."]
             lines += [parameter.help] if parameter.help else []
         elif option is not None:
             names = [name for each in ctx.command.get_params(ctx) for name in each.opts]
@@ -164,14 +165,14 @@ def _clear_messages(ctx: Any) -> Iterator[None]:
         raise InputError("\n".join([*lines, f"See `{ctx.command_path} --help`."])) from error
 
 
-def _given(error: TyperException, parameter: Any) -> str:
+def _bad_value(error: TyperException, parameter: Any) -> str:
     """Returns the value that pydantic, which Typer uses, refused."""
     if isinstance(error.__cause__, ValueError):
         return str(error.__cause__.errors()[0]["input"])  # type: ignore[attr-defined]
     return "a value" if getattr(parameter, "is_flag", False) else "no value"
 
 
-def _expected(parameter: Any) -> str:
+def _allowed_values(parameter: Any) -> str:
     """Returns the words for the values of an option or argument."""
     kind = parameter.type_descriptor
     if getattr(parameter, "is_flag", False):

@@ -187,7 +187,7 @@ def _hypervolume(result: Result, objectives: Objectives, include_flagged: bool) 
 
 
 def compare(
-    sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP SWEEP...", help="Their names.")],
+    sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP SWEEP...", help="Sweep names.")],
     storage: Storage = None,
     tracking_uri: ReadFrom = None,
     address: ReadAddress = None,
@@ -248,7 +248,7 @@ def claims(
 
 
 def report(
-    sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP...", help="Their names.")],
+    sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP...", help="Sweep names.")],
     storage: Storage = None,
     tracking_uri: ReadFrom = None,
     address: ReadAddress = None,

@@ -265,7 +265,7 @@ class ReportContents:
         objectives = self.result.objectives
         excluded = self.front.attrs.get("excluded", {})
         if len(self.front) or excluded.get("flagged", 0):
-            chart = front_chart(self.points, self.front, objectives, self._attained())
+            chart = front_chart(self.points, self.front, objectives, self._estimate_attainment())
             yield ReportFigure("front", "Pareto front with 95% intervals", chart)
             parallel = parallel_chart(self.points, self.front, self.fields, objectives)
             if parallel:
@@ -292,7 +292,7 @@ class ReportContents:
             return Table((), ())
         return front_table(self.front, self.result.objectives, self.fields)
 
-    def _attained(self) -> pd.DataFrame | None:
+    def _estimate_attainment(self) -> pd.DataFrame | None:
         if not self.is_attained:
             return None
         replicates = self.result.replicates

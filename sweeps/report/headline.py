@@ -42,7 +42,7 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     fields = [field for field in space if field in varying] or space
     private = _best_row(front, objectives, leading)
     sentences = [
-        f"At {_place(private, fields)} {_measured(private, metrics)}.",
+        f"At {_place(private, fields)} {_describe_metrics(private, metrics)}.",
         _inseparable(result, front, str(private["point_id"])),
     ]
     useful = next((m for m in metrics if m.startswith("utility/") and m != leading), None)
@@ -52,7 +52,7 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
         sentences.append(
             f"The {_BEST[objectives[useful]]} {metric_label(useful)}, "
             f"{row_interval(other, useful).plus_minus}, is at {_place(other, fields)}, "
-            f"where {_measured(other, others)}."
+            f"where {_describe_metrics(other, others)}."
         )
     sentences.append(note_unconfirmed(result))
     if result.pending:
@@ -72,7 +72,7 @@ def _place(row: Row, fields: Sequence[str]) -> str:
     return _join(settings) or "the only setting"
 
 
-def _measured(row: Row, metrics: Sequence[str]) -> str:
+def _describe_metrics(row: Row, metrics: Sequence[str]) -> str:
     phrases = [
         _PHRASES.get(metric, f"{metric_label(metric)} is {{}}").format(
             row_interval(row, metric).plus_minus

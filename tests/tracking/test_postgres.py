@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
+import pytest
 from made_points import made_points
 
 from tracking import check, compare, load_points, points_frame, record
 
 
-def test_postgres_holds_the_same_points(postgres_uri: str) -> None:
+def test_postgres_holds_the_same_points(
+    postgres_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MLflow puts artifacts into ./mlruns beside such a database
     postgres_uri = postgres_uri.replace("postgresql://", "postgresql+psycopg2://")
     points = made_points(20)
     check(postgres_uri)

@@ -188,7 +188,7 @@ def verification(
     if len(people) < 2:
         return None
     areas = np.zeros((len(people), len(people)))
-    closeness = _centred(probe[several]) @ _centred(gallery[several]).T
+    closeness = _subtract_mean(probe[several]) @ _subtract_mean(gallery[several]).T
     for i, row in enumerate(closeness):
         is_same = place == place[i]
         is_same[i] = False
@@ -202,7 +202,7 @@ def verification(
     return Estimate(float(both.mean()), influence, people)
 
 
-def _centred(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
+def _subtract_mean(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
     values = log_p - log_p.mean(1, keepdims=True)
     unit: NDArray[np.float64] = values / np.maximum(np.linalg.norm(values, axis=1), 1e-12)[:, None]
     return unit

@@ -11,6 +11,7 @@ import pytest
 from stored_sweeps import write_sweep
 
 import sweeps
+from sweeps.analysis.bootstrap import PointSamples, build_samples
 from sweeps.analysis.constrained import Constraint, best_under_constraints
 from sweeps.analysis.fronts import (
     debiased_interval,
@@ -20,7 +21,6 @@ from sweeps.analysis.fronts import (
     separate_groups,
 )
 from sweeps.analysis.pareto import hypervolume
-from sweeps.analysis.resampling import PointSamples, build_samples
 from sweeps.errors import InputError
 
 LEAK, KEPT = "privacy/leak", "utility/kept"

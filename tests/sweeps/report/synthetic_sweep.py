@@ -13,8 +13,8 @@ import pandas as pd
 
 from privnets.contract import Direction
 from privnets.points import Curve, Replicate, TradeoffPoint
+from sweeps.analysis.bootstrap import PointSamples, build_samples
 from sweeps.analysis.pareto import pareto_front
-from sweeps.analysis.resampling import PointSamples, build_samples
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, is_only_searched
 from sweeps.analysis.tables import varying_fields
 from sweeps.store.reader import Note
