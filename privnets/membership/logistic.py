@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,9 @@ from privnets.membership.shared import ModelBatch, SharedTrainer, with_reference
 
 _NEWTON_STEPS = 60
 _HALVINGS = 30
+# Weight decay, relative to the features' largest mean square, from which rounding in float32
+# cannot make a Hessian indefinite.
+_FLOAT32_DECAY = 1e-4
 _DESCENT_STEPS = 3000
 _CHECK_EVERY = 10
 
@@ -85,116 +89,167 @@ def fit_logistic(x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> tu
         without error have no minimiser: the loss decreases as the coefficients grow. The model
         returned is the first with a vanishing gradient.
     """
-    one_hot = torch.nn.functional.one_hot(y, classes).to(x.dtype)
-    target = one_hot[..., 1:] if classes == 2 else one_hot
-    objective = _CrossEntropy(x, target, weight_decay.to(x.dtype)[:, None, None])
+    objective = _CrossEntropy.of(x, y, classes, weight_decay)
     use_newton = x.shape[2] * objective.outputs <= MAX_NEWTON_UNKNOWNS
     weights, converged = _newton(objective) if use_newton else _accelerated_descent(objective)
-    predicted = with_reference_class(x @ weights).log_softmax(-1).argmax(-1)
-    is_separable = (predicted == y).all(1)
-    return weights, converged & ~(is_separable & (weight_decay == 0))
+    logits = (weights @ objective.x).mT
+    is_separable = (with_reference_class(logits).argmax(-1) == y).all(1)
+    return weights.mT, converged & ~(is_separable & (weight_decay == 0))
+
+
+class _Expansion(NamedTuple):
+    """Objectives at some coefficients.
+
+    Attributes:
+        value: Shape [S].
+        gradient: Shape [S, q, p].
+        probabilities: Probabilities of the classes that have coefficients, shape [S, q, n].
+    """
+
+    value: Tensor
+    gradient: Tensor
+    probabilities: Tensor
 
 
 @dataclass(frozen=True)
 class _CrossEntropy:
     """Regularised cross-entropy of each model of a stack.
 
+    Records are the innermost dimension; products of few features would use a small part of the
+    vector unit.
+
     Attributes:
-        x: Features, shape [S, n, p].
-        target: 1 for the class of a record, else 0, shape [S, n, q].
+        x: Features, shape [S, p, n], float64.
+        observed: Mean of features times targets, shape [S, q, p].
         decay: Shape [S, 1, 1].
+        hessian_x: Features from which Hessians are computed, in float32 where that is safe. It
+            costs no accuracy: values and gradients, which decide when to stop, are in float64.
     """
 
     x: Tensor
-    target: Tensor
+    observed: Tensor
     decay: Tensor
+    hessian_x: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> _CrossEntropy:
+        """Prepares the objectives; see `fit_logistic`."""
+        target = torch.nn.functional.one_hot(y, classes).to(x.dtype).mT
+        if classes == 2:
+            target = target[:, 1:]
+        transposed = x.mT.contiguous()
+        least_decay = _FLOAT32_DECAY * transposed.square().mean(2).amax(1)
+        is_safe = bool((weight_decay >= least_decay).all())
+        return cls(
+            x=transposed,
+            observed=target @ x / x.shape[1],
+            decay=weight_decay.to(x.dtype)[:, None, None],
+            hessian_x=transposed.float() if is_safe else transposed,
+        )
 
     @property
     def outputs(self) -> int:
         """Number of classes that have coefficients, q."""
-        return self.target.shape[-1]
+        return self.observed.shape[1]
 
     @property
     def start(self) -> Tensor:
-        """Coefficients of zero, shape [S, p, q]."""
-        return self.x.new_zeros(len(self.x), self.x.shape[2], self.outputs)
+        """Coefficients after a Newton step from zero, shape [S, q, p].
+
+        With equal probabilities the Hessian is X'X/qn for each class, X'X/4n for two: gradients
+        sum to zero over the classes.
+        """
+        classes = max(self.outputs, 2)
+        downhill = self.observed - self.x.mean(2)[:, None] / classes
+        return downhill @ self.inverse_curvature(4 if classes == 2 else classes)
 
     def subset(self, kept: Tensor) -> _CrossEntropy:
         """Objectives of some of the models."""
-        return _CrossEntropy(self.x[kept], self.target[kept], self.decay[kept])
+        parts = self.x[kept], self.observed[kept], self.decay[kept], self.hessian_x[kept]
+        return _CrossEntropy(*parts)
 
-    def probabilities(self, weights: Tensor) -> Tensor:
-        """Probabilities of the classes that have coefficients, shape [S, n, q]."""
-        return with_reference_class(self.x @ weights).softmax(-1)[..., -self.outputs :]
+    def expand(self, weights: Tensor) -> _Expansion:
+        """Computes values and gradients at coefficients [S, q, p]."""
+        logits = weights @ self.x
+        largest = logits.amax(1, keepdim=True)
+        if self.outputs == 1:
+            largest.clamp_min_(0)
+        odds = logits.sub_(largest).exp_()
+        total = odds.sum(1, keepdim=True)
+        if self.outputs == 1:
+            total += (-largest).exp_()
+        probabilities = odds.div_(total)
+        penalty = self.decay * weights
+        loss = (largest + total.log()).mean((1, 2))
+        value = loss + (weights * (penalty - self.observed)).sum((1, 2))
+        expected = probabilities @ self.x.mT / self.x.shape[2]
+        return _Expansion(value, expected - self.observed + 2 * penalty, probabilities)
 
-    def value(self, weights: Tensor) -> Tensor:
-        """Value of each objective, shape [S]."""
-        logits = self.x @ weights
-        spread = with_reference_class(logits).logsumexp(-1) - (logits * self.target).sum(-1)
-        return spread.mean(1) + (self.decay * weights.square()).sum((1, 2))
-
-    def gradient(self, weights: Tensor, probabilities: Tensor) -> Tensor:
-        """Gradient, shape [S, p, q]."""
-        slope = self.x.transpose(1, 2) @ (probabilities - self.target) / self.x.shape[1]
-        return slope + 2 * self.decay * weights
-
-    def curvature(self, probabilities: Tensor) -> Tensor:
-        """Hessian with unknowns ordered by class, shape [S, q p, q p]."""
-        count, size, p = self.x.shape
-        weighted = probabilities[..., None] * self.x[:, :, None]
-        flat = weighted.flatten(2)
-        hessian = -(flat.transpose(1, 2) @ flat)
-        by_class = weighted.permute(0, 2, 3, 1) @ self.x[:, None]
+    def hessian(self, probabilities: Tensor) -> Tensor:
+        """Computes Hessians with unknowns ordered by class, shape [S, q p, q p]."""
+        x = self.hessian_x
+        count, p, size = x.shape
+        weighted = (probabilities.to(x.dtype)[:, :, None] * x[:, None]).flatten(1, 2)
+        hessian = weighted @ weighted.mT / -size
+        by_class = (weighted @ x.mT / size).view(count, self.outputs, p, p)
         blocks = hessian.view(count, self.outputs, p, self.outputs, p)
         torch.diagonal(blocks, dim1=1, dim2=3).add_(by_class.permute(0, 2, 3, 1))
-        hessian /= size
         diagonal = torch.diagonal(hessian, dim1=1, dim2=2)
         # Directions without curvature (an equal shift of all classes, features that are 0 in
         # all records) have no gradient either, so any positive number works.
         diagonal.add_(2 * self.decay[:, :, 0] + 1e-12 * (1 + diagonal.amax(1, keepdim=True)))
         return hessian
 
+    def inverse_curvature(self, divisor: int) -> Tensor:
+        """Inverse of X'X/(divisor n) plus the curvature of the penalty, shape [S, p, p]."""
+        product = self.x @ self.x.mT / (divisor * self.x.shape[2])
+        floor = 1e-9 * torch.diagonal(product, dim1=1, dim2=2).sum(1)[:, None, None]
+        identity = torch.eye(self.x.shape[1], dtype=self.x.dtype, device=self.x.device)
+        inverse: Tensor = torch.linalg.inv(product + (2 * self.decay + floor) * identity)
+        return inverse
+
 
 def _newton(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:
     """Newton's method with step halving."""
     weights = objective.start
+    now = objective.expand(weights)
     result, converged = weights.clone(), weights.new_zeros(len(weights), dtype=torch.bool)
     active = torch.arange(len(weights), device=weights.device)
     for _ in range(_NEWTON_STEPS):
-        probabilities = objective.probabilities(weights)
-        gradient = objective.gradient(weights, probabilities)
-        done = gradient.abs().amax((1, 2)) <= GRADIENT_TOLERANCE
+        done = now.gradient.abs().amax((1, 2)) <= GRADIENT_TOLERANCE
         if bool(done.any()):
+            kept = ~done
             result[active[done]], converged[active[done]] = weights[done], True
-            active, weights, objective = active[~done], weights[~done], objective.subset(~done)
-            probabilities, gradient = probabilities[~done], gradient[~done]
+            active, weights, objective = active[kept], weights[kept], objective.subset(kept)
+            now = _Expansion(*(each[kept] for each in now))
         if not len(active):
             break
-        flat = gradient.transpose(1, 2).flatten(1)
-        factor = torch.linalg.cholesky(objective.curvature(probabilities))
-        step = torch.cholesky_solve(flat[..., None], factor)[..., 0]
-        slope = (flat * step).sum(1)
-        direction = step.view(len(active), objective.outputs, -1).transpose(1, 2)
-        weights = _descend_along(objective, weights, direction, slope)
+        factor = torch.linalg.cholesky(objective.hessian(now.probabilities))
+        flat = now.gradient.flatten(1)[..., None].to(factor.dtype)
+        step = torch.cholesky_solve(flat, factor).view_as(weights).to(weights.dtype)
+        weights, now = _descend_along(objective, weights, now, step)
     result[active] = weights
     return result, converged
 
 
 def _descend_along(
-    objective: _CrossEntropy, weights: Tensor, step: Tensor, slope: Tensor
-) -> Tensor:
+    objective: _CrossEntropy, weights: Tensor, now: _Expansion, step: Tensor
+) -> tuple[Tensor, _Expansion]:
     """Halves each model's step until it decreases the objective enough (Armijo's rule)."""
+    slope = (now.gradient * step).sum((1, 2))
     length = torch.ones_like(slope)
-    before = objective.value(weights)
+    # Near the minimum, rounding exceeds the decrease, and the full step is right.
+    most = now.value + 1e-14 * now.value.abs()
+    moved = weights - step
+    after = objective.expand(moved)
     for _ in range(_HALVINGS):
-        moved = weights - length[:, None, None] * step
-        # Near the minimum, rounding exceeds the decrease, and the full step is right.
-        slack = 1e-14 * before.abs()
-        too_small = objective.value(moved) > before - 1e-4 * length * slope + slack
+        too_small = after.value > most - 1e-4 * length * slope
         if not bool(too_small.any()):
             break
         length = torch.where(too_small, length / 2, length)
-    return weights - length[:, None, None] * step
+        moved = weights - length[:, None, None] * step
+        after = objective.expand(moved)
+    return moved, after
 
 
 def _accelerated_descent(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:
@@ -204,13 +259,13 @@ def _accelerated_descent(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:
     1992), so no step size is needed.
     """
     weights = objective.start
-    inverse = _inverse_bound(objective)
+    inverse = objective.inverse_curvature(4 if objective.outputs == 1 else 2)
     ahead, momentum = weights.clone(), weights.new_ones(len(weights))
     result, converged = weights.clone(), weights.new_zeros(len(weights), dtype=torch.bool)
     active = torch.arange(len(weights), device=weights.device)
     for step in range(1, _DESCENT_STEPS + 1):
-        gradient = objective.gradient(ahead, objective.probabilities(ahead))
-        moved = ahead - inverse @ gradient
+        gradient = objective.expand(ahead).gradient
+        moved = ahead - gradient @ inverse
         uphill = (gradient * (moved - weights)).sum((1, 2)) > 0
         momentum = torch.where(uphill, 1.0, momentum)
         following = (1 + (1 + 4 * momentum**2).sqrt()) / 2
@@ -229,12 +284,3 @@ def _accelerated_descent(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:
                 break
     result[active] = weights
     return result, converged
-
-
-def _inverse_bound(objective: _CrossEntropy) -> Tensor:
-    x = objective.x
-    bound = x.transpose(1, 2) @ x / (x.shape[1] * (4 if objective.outputs == 1 else 2))
-    identity = torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
-    floor = 1e-9 * torch.diagonal(bound, dim1=1, dim2=2).sum(1)[:, None, None]
-    inverse: Tensor = torch.linalg.inv(bound + (2 * objective.decay + floor) * identity)
-    return inverse

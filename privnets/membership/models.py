@@ -45,11 +45,9 @@ GRADIENT_TOLERANCE: Final = 1e-7
 _GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 4e-7
 _ATTACK, _COVARIANCE = 0.03, 8e-9
 _NOISE, _BATCH = 1e-8, 5e-5
-_NEWTON_STEPS = 10
-# Models trained at once. On a CPU, more would exceed the cache and lengthen stages; on a GPU,
-# fewer would leave it idle. At least two: torch multiplies a single matrix with another kernel,
-# which rounds differently.
-_CPU_MODELS, _GPU_MODELS = 32, 2048
+_NEWTON_STEPS = 6
+# Models trained at once on a GPU; fewer would leave it idle.
+_GPU_MODELS = 2048
 _STAGE_SECONDS = 5.0
 _USER_MODEL_SECONDS = 0.1
 _GPU_NUMBERS = 2**28
@@ -156,7 +154,13 @@ class Linear(TargetModel):
 
 
 class SharedModel(TargetModel):
-    """Target model that is too expensive to train for each record: all records share models."""
+    """Target model that is too expensive to train for each record: all records share models.
+
+    Attributes:
+        cpu_models: Most models that are trained at once on a CPU, even.
+    """
+
+    cpu_models: ClassVar[int] = 32
 
     @abstractmethod
     def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
@@ -171,7 +175,7 @@ class SharedModel(TargetModel):
         features = config.features or info.attributes
         classes = info.classes if info.task == "multiclass" else 1
         widest = 8 * max(config.hidden_units, classes)
-        numbers = config.train_size * (features + widest) * _CPU_MODELS
+        numbers = config.train_size * (features + widest) * self.cpu_models
         numbers += config.draws * (config.train_size * 4 + config.records * 40)
         training = config.draws * self.seconds_per_model(config, features, classes)
         attacks = attack_seconds(config, self.parameters(config, features, classes))
@@ -194,14 +198,16 @@ class SharedModel(TargetModel):
     ) -> int:
         """Number of models to train at once, on a kind of device such as `cpu`.
 
-        On a CPU it is even, from 2 to 32, and takes about `seconds`.
+        On a CPU it takes about `seconds` and is even, from 2 to `cpu_models`: more would exceed
+        the cache and lengthen stages, and torch multiplies a single matrix with another kernel,
+        which rounds differently.
         """
         if device == "cpu":
             fitting = int(seconds / self.seconds_per_model(config, features, classes))
-            return max(2, min(_CPU_MODELS, fitting // 2 * 2))
+            return max(2, min(self.cpu_models, fitting // 2 * 2))
         widest = max(features * classes, 8 * config.hidden_units)
         fitting = _GPU_NUMBERS // (config.train_size * widest)
-        return max(_CPU_MODELS, min(_GPU_MODELS, fitting))
+        return max(self.cpu_models, min(_GPU_MODELS, fitting))
 
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Adds numbers of records and draws that the shared training sets cannot serve."""
@@ -226,6 +232,7 @@ class Logistic(SharedModel):
 
     name = "logistic"
     tasks = frozenset({"binary", "multiclass"})
+    cpu_models = 64
     mechanisms = ("output_perturbation", "dp_sgd")
     private_fields = frozenset({"steps", "learning_rate"})
     trainer = "privnets.membership.logistic:LogisticTrainer"

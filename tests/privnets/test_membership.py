@@ -79,9 +79,10 @@ def test_a_stack_gives_the_same_results_as_separate_runs(model):
 
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
 def test_a_stack_resumed_from_any_stage_ends_the_same(model):
-    """48 models each: a stage ends in the middle of both configurations."""
+    """Three stages of equal size: one ends in the middle of both configurations."""
     first, *_, last = STACKS[model]
-    chosen = [config.model_copy(update={"draws": 48}) for config in (first, last)]
+    draws = 3 * first.target_model.cpu_models // 2
+    chosen = [config.model_copy(update={"draws": draws}) for config in (first, last)]
     whole = {p.replicates[0].seed: p for p in MEMBERSHIP.run(chosen)}
     stages: list[tuple[Stage, dict[str, torch.Tensor], int]] = []
     finished = 0

@@ -90,6 +90,25 @@ def test_logistic_equals_scikit_learn(features, classes, decay):
         np.testing.assert_allclose(weights[k].numpy().T, model.coef_, atol=1e-4)
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("least_decay", [1e-6, 1e-1])  # Hessians in float64 and in float32
+def test_the_gradient_vanishes_at_a_logistic_model(classes, least_decay):
+    random = generator(classes, "test")
+    x = torch.from_numpy(random.standard_normal((4, 60, 5)))
+    y = torch.from_numpy(random.integers(0, classes, (4, 60)))
+    decay = least_decay * torch.tensor([1.0, 2.0, 10.0, 100.0]).double()
+    weights, converged = fit_logistic(x, y, classes, decay)
+    weights.requires_grad_()
+    logits = x @ weights
+    if classes == 2:
+        logits = torch.cat([torch.zeros_like(logits), logits], dim=-1)
+    losses = torch.nn.functional.cross_entropy(logits.mT, y, reduction="none").mean(1)
+    objectives = losses + decay * weights.square().sum((1, 2))
+    (gradient,) = torch.autograd.grad(objectives.sum(), weights)
+    assert converged.all()
+    assert float(gradient.abs().max()) <= 1.01e-7
+
+
 def test_separable_data_without_decay_are_reported_as_unconverged():
     x = torch.tensor([[[-1.0], [1.0], [2.0]]]).double()
     _, converged = fit_logistic(x, torch.tensor([[0, 1, 1]]), 2, torch.zeros(1).double())
