@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from pydantic import BaseModel
@@ -87,13 +87,18 @@ def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> No
     The output is itself a study file. Points, packs and cost are comments in it.
     """
     planned = make_plan(load(study, set_ or ()), num_points)
-    resolved = planned.study.to_dict()
-    text = dump_yaml(
-        {key: part for key, part in resolved.items() if part not in (None, "", [], {})}
-    )
-    say(text.rstrip())
+    resolved = _drop_empty(planned.study.to_dict())
+    resolved["search"] = _drop_empty(resolved["search"])
+    if "claims" in resolved:
+        resolved["claims"] = [_drop_empty(claim) for claim in resolved["claims"]]
+    say(dump_yaml(resolved).rstrip())
     for line in _comments(planned):
         say_sentence(f"# {line}".rstrip().replace("\n", " "), "#   ")
+
+
+def _drop_empty(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a part of a study without keys that say nothing: they are empty by default."""
+    return {key: value for key, value in part.items() if value not in (None, "", [], {})}
 
 
 def _facts(study: spec.Study) -> Iterator[str]:
