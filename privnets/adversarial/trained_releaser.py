@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ from privnets.adversarial.training.releasers import (
 )
 from privnets.adversarial.training.user_networks import Factory
 from privnets.data import DataError, UserFormError
-from privnets.randomness import generator
+from privnets.randomness import generator, stream_key
 
 RELEASER_FILE: Final = "releaser.safetensors"
 """Name of the artifact."""
@@ -165,21 +166,18 @@ class TrainedReleaser:
 
         Recurrent releasers see the secret of each step, shape [n, T], `MISSING` if unknown.
         """
-        source = torch.Generator()
-        if seed is None:
-            source.seed()
-        else:
-            source.manual_seed(seed)
-        shape = self.network.noise_shape(x.shape[1:])
+        key = stream_key(secrets.randbits(128) if seed is None else seed, "release")
+        noise_std, device = self.description.noise_std, torch.device("cpu")
         classes = np.full(x.shape[:2], MISSING) if secret is None else secret
-        released, together = [], self.network.released_together(x.shape[1:])
-        for first in range(0, len(x), together):
-            part, own = (
-                torch.tensor(array[None, first : first + together]) for array in (x, classes)
-            )
-            noise = self.network.draw_noise(source, (*part.shape[:2], *shape))
-            batch = Minibatch(part, own, noise=self.description.noise_std * noise)
-            released.append(self.network.release(self.parameters, batch)[0])
+        together = self.network.released_together(x.shape[1:])
+        records, own = (
+            torch.split(torch.tensor(array)[None], together, 1) for array in (x, classes)
+        )
+        noise = self.network.record_noise(key, noise_std, x.shape, device)
+        released = [
+            self.network.release(self.parameters, Minibatch(*part[:2], noise=part[2]))[0]
+            for part in zip(records, own, noise, strict=True)
+        ]
         z: NDArray[np.float32] = torch.cat(released).numpy()
         return z
 

@@ -33,6 +33,7 @@ from privnets.networks.mlp import Perceptron
 from privnets.networks.module_stacks import ImageClassifier, ModuleStack
 from privnets.networks.recurrent import Recurrent, step_by_step
 from privnets.networks.training import StackedAdam
+from privnets.randomness import stream_key
 from tests.benchmarks.harness import alternate, publish
 
 _SIZES = (2, 8, 16)
@@ -105,8 +106,9 @@ def _recurrent_by_step(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
 
 def _release(releaser: Releaser) -> Run:
     def run(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        random = torch.Generator().manual_seed(0)
-        noise = releaser.draw_noise(random, (*x.shape[:2], *releaser.noise_shape(x.shape[2:])))
+        key, records = stream_key(0, "noise"), (x.shape[0] * x.shape[1], *x.shape[2:])
+        parts = list(releaser.record_noise(key, 1.0, records, x.device))
+        noise = torch.cat(parts, 1).unflatten(1, x.shape[:2])[0]
         return releaser.release(parameters, Minibatch(x, torch.zeros(x.shape[:3]), noise=noise))
 
     return run

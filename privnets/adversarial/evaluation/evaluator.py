@@ -66,7 +66,7 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
         exposures.append(select_exposure(pool, records, z))
     test = exposures[-1]
     is_random = releaser.is_random(splits.attack[:_PROBED]) if len(splits.attack) else False
-    redraw = partial(releaser.release, splits.attack, noise_device=pool.x.device)
+    redraw = partial(releaser.release, splits.attack)
     original = raw_evidence(pool, splits)
     raw, released = (game.infer_from_raw_data(member, each) for each in (original.test, test))
     return Release(

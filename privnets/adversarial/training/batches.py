@@ -15,14 +15,13 @@ from torch import Tensor
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Splits
 from privnets.adversarial.records import Minibatch, Pool
-from privnets.adversarial.training.releasers import Releaser
-from privnets.randomness import generator
+from privnets.adversarial.training.releasers import Releaser, noise_words, view_noise
+from privnets.networks.streams import RandomStreams, integers
+from privnets.randomness import stream_key
 
-# Draws are made for a block of steps at a time, limited by the noise per member and by steps. Both
-# limits follow from the structure, so the size of a stack changes no draw.
-_MAX_BLOCK_NUMBERS = 2**21
-_MAX_BLOCK_STEPS = 64
-# Record values, over all members, that are read together; it changes no batch.
+# Random words and record values, over all members, that are drawn and read together; they change no
+# batch. A CPU keeps few words in its cache, and other devices draw many by as many calls as few.
+_MAX_DRAWN_WORDS, _MAX_DRAWN_WORDS_ON_CPU = 2**26, 2**18
 _MAX_READ_NUMBERS = 2**22
 
 
@@ -45,70 +44,63 @@ class BatchSource:
         self._pool = pool if configs[0].side_information else replace(pool, side=None)
         self._size = configs[0].batch_size
         self._per_step = configs[0].adversary_steps + 1
-        self._noise_shape = releaser.noise_shape(pool.x.shape[1:])
-        numbers = self._per_step * self._size * math.prod(self._noise_shape)
-        self._block = max(1, min(_MAX_BLOCK_STEPS, _MAX_BLOCK_NUMBERS // max(numbers, 1)))
-        self._noise_std = self._collect_noise_std()
+        noise_shape = releaser.noise_shape(pool.x.shape[1:])
+        self._noise_shape = (self._size, *noise_shape)
+        self._raw_noise_shape = (self._size, *(noise_shape if releaser.copies_first else (0,)))
+        self._prepare_members()
 
     def game_batches(self, first: int, last: int) -> Iterator[list[Minibatch]]:
         """Batches of steps `first` to `last` - 1: the adversary's, then the releaser's."""
-        for block in range(first // self._block, math.ceil(last / self._block)):
-            start = block * self._block
-            steps = slice(max(first - start, 0), min(last - start, self._block))
-            index, noise = (draws[steps].flatten(0, 1) for draws in self._draw_block(block))
-            batches = self._read_batches(index, noise)
-            for _ in range(len(index) // self._per_step):
-                yield list(itertools.islice(batches, self._per_step))
+        rows = first * self._per_step, last * self._per_step
+        batches = self._draw_batches(self._game, self._noise_shape, *rows)
+        for _ in range(first, last):
+            yield list(itertools.islice(batches, self._per_step))
 
     def raw_batches(self, first: int, last: int) -> Iterator[Minibatch]:
         """One batch for each of the steps `first` to `last` - 1.
 
         It has noise only if the releaser learns to copy.
         """
-        for block in range(first // _MAX_BLOCK_STEPS, math.ceil(last / _MAX_BLOCK_STEPS)):
-            index = self._draw_records(f"raw batches {block}", (_MAX_BLOCK_STEPS, self._size))
-            start = block * _MAX_BLOCK_STEPS
-            index = index[max(first - start, 0) : min(last - start, _MAX_BLOCK_STEPS)]
-            batches = self._read_batches(index, self._noise_std.new_zeros(len(index), 0))
-            for step, batch in enumerate(batches, max(first, start)):
-                copies = self._releaser.copies_first
-                yield replace(batch, noise=self._copying_noise(step)) if copies else batch
+        return self._draw_batches(self._raw, self._raw_noise_shape, first, last)
 
     def keep(self, members: Sequence[int]) -> None:
         """Continues with these members only."""
         self._configs = [self._configs[i] for i in members]
         self._train = [self._train[i] for i in members]
-        self._noise_std = self._collect_noise_std()
+        if self._configs:
+            self._prepare_members()
 
     def record_releaser(self, parameters: Sequence[Tensor], member: int) -> RecordReleaser:
         """One member's releaser, from the parameters of the whole stack [S, ...]."""
         own = [p[member : member + 1].detach().clone() for p in parameters]
         return RecordReleaser(self._releaser, own, self._configs[member], self._pool)
 
-    def _draw_block(self, block: int) -> tuple[Tensor, Tensor]:
-        """Records and noise of a block, shapes [steps, batches, S, B] and [..., *noise_shape]."""
-        shape = (self._block, self._per_step, self._size)
-        index = self._draw_records(f"batches {block}", shape)
-        return index, self._draw_noise(f"noise {block}", shape)
+    def _prepare_members(self) -> None:
+        device, sizes = self._pool.x.device, torch.tensor([[len(train)] for train in self._train])
+        self._records = torch.from_numpy(np.concatenate(self._train)).to(device)
+        self._sizes, self._starts = sizes.to(device), (sizes.cumsum(0) - sizes).to(device)
+        self._noise_std = torch.tensor([[config.noise_std] for config in self._configs]).to(device)
+        self._game = self._batch_streams("batches", self._noise_shape)
+        self._raw = self._batch_streams("raw batches", self._raw_noise_shape)
 
-    def _copying_noise(self, step: int) -> Tensor:
-        """Noise of one step before the game, shape [S, B, *noise_shape]."""
-        return self._draw_noise(f"copying noise {step}", (self._size,))
+    def _batch_streams(self, purpose: str, noise_shape: Sequence[int]) -> RandomStreams:
+        """Streams whose rows have the noise of a batch, then its records."""
+        keys = [stream_key(config.seed, purpose) for config in self._configs]
+        return RandomStreams(keys, noise_words(noise_shape) + self._size, self._pool.x.device)
 
-    def _draw_noise(self, stream: str, shape: tuple[int, ...]) -> Tensor:
-        """Scaled noise of a shape [..., B], with members before B: [..., S, B, *noise_shape]."""
-        sources = [_torch_generator(config.seed, stream) for config in self._configs]
-        draws = [self._releaser.draw_noise(s, (*shape, *self._noise_shape)) for s in sources]
-        noise = torch.stack(draws, len(shape) - 1).to(self._noise_std.device)
-        return noise.mul_(self._noise_std.view(-1, *[1] * (1 + len(self._noise_shape))))
-
-    def _draw_records(self, stream: str, shape: tuple[int, ...]) -> Tensor:
-        """Indices into the pool, uniform over each member's training split, shape [..., S, B]."""
-        draws = [
-            train[generator(config.seed, stream).integers(0, len(train), shape)]
-            for config, train in zip(self._configs, self._train, strict=True)
-        ]
-        return torch.from_numpy(np.stack(draws, -2)).to(self._noise_std.device)
+    def _draw_batches(
+        self, streams: RandomStreams, noise_shape: Sequence[int], first: int, last: int
+    ) -> Iterator[Minibatch]:
+        """Batches of rows `first` to `last` - 1."""
+        on_cpu, of_noise = self._pool.x.device.type == "cpu", noise_words(noise_shape)
+        most = _MAX_DRAWN_WORDS_ON_CPU if on_cpu else _MAX_DRAWN_WORDS
+        together = max(1, most // (len(self._configs) * (of_noise + self._size)))
+        for start in range(first, last, together):
+            words = streams.rows(start, min(start + together, last))
+            noise = self._releaser.draw_noise(words[..., :of_noise]).mul_(self._noise_std)
+            places = integers(words[..., of_noise : of_noise + self._size], self._sizes)
+            index = _select_rows(self._records, places.add_(self._starts))
+            yield from self._read_batches(index, view_noise(noise, noise_shape))
 
     def _read_batches(self, index: Tensor, noise: Tensor) -> Iterator[Minibatch]:
         """Batches of records [N, S, B] and noise [N, S, B, ...], read several at a time."""
@@ -117,10 +109,6 @@ class BatchSource:
         parts = zip(torch.split(index, together), torch.split(noise, together), strict=True)
         for part_index, part_noise in parts:
             yield from _split_batches(_select_batch(self._pool, part_index, part_noise))
-
-    def _collect_noise_std(self) -> Tensor:
-        stds = [config.noise_std for config in self._configs]
-        return torch.tensor(stds, dtype=torch.float32, device=self._pool.x.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,28 +128,17 @@ class RecordReleaser:
     pool: Pool
 
     @torch.no_grad()
-    def release(
-        self,
-        records: NDArray[np.int64],
-        stream: str,
-        noise_device: torch.device | str = "cpu",
-    ) -> Tensor:
-        """Releases records by index [n] in the pool, shape [n, ...]; each stream has own noise.
-
-        Noise drawn on the CPU is the same for a pool on any device; other noise is drawn faster.
-        """
-        device, parts = self.pool.x.device, []
-        source = _torch_generator(self.config.seed, stream, noise_device)
-        record_shape = self.pool.x.shape[1:]
-        noise_shape = self.network.noise_shape(record_shape)
-        together = self.network.released_together(record_shape)
-        for first in range(0, len(records), together):
-            part = torch.from_numpy(records[first : first + together])
-            noise = self.network.draw_noise(source, (1, len(part), *noise_shape))
-            noise = self.config.noise_std * noise.to(device)
-            batch = _select_batch(self.pool, part[None].to(device), noise)
-            parts.append(self.network.release(self.parameters, batch)[0])
-        return torch.cat(parts)
+    def release(self, records: NDArray[np.int64], stream: str) -> Tensor:
+        """Releases records by index [n] in the pool, shape [n, ...]; each stream has own noise."""
+        x, key = self.pool.x, stream_key(self.config.seed, stream)
+        index, size = torch.from_numpy(records).to(x.device), (len(records), *x.shape[1:])
+        noise = self.network.record_noise(key, self.config.noise_std, size, x.device)
+        parts = torch.split(index, self.network.released_together(size[1:]))
+        released = [
+            self.network.release(self.parameters, _select_batch(self.pool, part[None], own))
+            for part, own in zip(parts, noise, strict=True)
+        ]
+        return torch.cat(released, 1)[0]
 
     def is_random(self, records: NDArray[np.int64]) -> bool:
         """Whether two releases of the same records differ."""
@@ -185,9 +162,3 @@ def _split_batches(batches: Minibatch) -> Iterator[Minibatch]:
     parts = {name: part for name, part in vars(batches).items() if part is not None}
     for each in zip(*(part.unbind() for part in parts.values()), strict=True):
         yield replace(batches, **dict(zip(parts, each, strict=True)))
-
-
-def _torch_generator(seed: int, stream: str, device: torch.device | str = "cpu") -> torch.Generator:
-    source = torch.Generator(device)
-    source.manual_seed(int(generator(seed, stream).integers(2**62)))
-    return source

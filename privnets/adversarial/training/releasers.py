@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig, NetworkReference
@@ -31,6 +32,7 @@ from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_den
 from privnets.networks.mlp import Perceptron
 from privnets.networks.module_stacks import ConvolutionStack, draw_parameters
 from privnets.networks.recurrent import initial_lstm, lstm
+from privnets.networks.streams import RandomStreams, standard_normal, uniform
 from privnets.networks.unet import UNet, UNetClassifier, noise_shape
 
 _MODULE_NOISE = 16  # noise inputs of a user's module
@@ -69,13 +71,45 @@ class Releaser(ABC):
         Only recurrent releasers use its secret and its side information.
         """
 
-    def draw_noise(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
-        """Noise before scaling: standard Gaussian by default, on the generator's device."""
-        return torch.randn(tuple(shape), generator=random, device=random.device)
+    def draw_noise(self, words: Tensor) -> Tensor:
+        """Noise before scaling from uniform 32-bit words [..., an even number], of their shape.
+
+        Standard Gaussian by default.
+        """
+        return standard_normal(words)
+
+    def record_noise(
+        self, key: NDArray[np.uint64], scale: float, records: Sequence[int], device: torch.device
+    ) -> Iterator[Tensor]:
+        """Scaled noise [1, n, *noise_shape] of records, in parts that are released together.
+
+        A record's noise depends on the key and its place alone.
+
+        Args:
+            key: As `privnets.randomness.stream_key` returns it.
+            scale: Factor on the noise.
+            records: Shape of all records.
+            device: Device of the noise.
+        """
+        shape, together = self.noise_shape(records[1:]), self.released_together(records[1:])
+        stream = RandomStreams([key], noise_words(shape), device)
+        for first in range(0, records[0], together):
+            words = stream.rows(first, min(first + together, records[0]))
+            yield view_noise(self.draw_noise(words).mul_(scale), shape).transpose(0, 1)
 
     def copying_loss(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Loss [S] on raw records."""
         raise NotImplementedError
+
+
+def noise_words(shape: Sequence[int]) -> int:
+    """Random words for noise of a shape: an even number."""
+    return 2 * math.ceil(math.prod(shape) / 2)
+
+
+def view_noise(noise: Tensor, shape: Sequence[int]) -> Tensor:
+    """The first numbers of the last dimension of `noise`, which becomes `shape`."""
+    return noise[..., : math.prod(shape)].view(*noise.shape[:-1], *shape)
 
 
 def build_releaser(problem: Problem, config: AdversarialConfig) -> Releaser:
@@ -346,9 +380,9 @@ class RecurrentReleaser(Releaser):
         body = initial_lstm(random, 2 + self.classes + self.side, self.hidden, self.layers)
         return [*body, weight, torch.zeros(1, 1)]
 
-    def draw_noise(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
-        """Noise uniform on [0, 1], on the generator's device."""
-        return torch.rand(tuple(shape), generator=random, device=random.device)
+    def draw_noise(self, words: Tensor) -> Tensor:
+        """Noise uniform on [0, 1); see `Releaser.draw_noise`."""
+        return uniform(words)
 
     def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Releases sequences [S, n, T, 1]; see `Releaser.release`."""

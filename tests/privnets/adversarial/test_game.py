@@ -10,13 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Pool, load_pool
+from privnets.adversarial.records import load_pool
+from privnets.adversarial.training.batches import BatchSource
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
-from privnets.adversarial.training.releasers import Releaser
+from privnets.adversarial.training.releasers import build_releaser
 
 STEPS = 30
 
@@ -237,29 +239,28 @@ def test_release_noise_depends_on_the_configuration_and_the_split():
     assert own.is_random(rows)
 
 
-def test_release_noise_of_recorded_splits_is_drawn_on_the_cpu():
-    """So the same configuration releases the same records on every device."""
-    releaser, devices = game(config()).record_releaser(0), []
+def test_batches_do_not_depend_on_the_steps_that_are_drawn_together(monkeypatch):
+    source = game(config(seed=1), config(seed=2))._batches
+    together = list(source.game_batches(3, 9))
+    monkeypatch.setattr("privnets.adversarial.training.batches._MAX_DRAWN_WORDS_ON_CPU", 1)
+    alone = [next(source.game_batches(step, step + 1)) for step in range(3, 9)]
+    for several, one in zip(together, alone, strict=True):
+        for batch, same in zip(several, one, strict=True):
+            assert torch.equal(batch.x, same.x)
+            assert torch.equal(batch.noise, same.noise)
 
-    class Watched(Releaser):
-        def initial(self, random):
-            return []
 
-        def noise_shape(self, record_shape):
-            return (3,)
-
-        def draw_noise(self, random, shape):
-            devices.append(random.device.type)
-            return torch.randn(shape, generator=random)
-
-        def release(self, parameters, batch):
-            assert batch.noise.device.type == "meta"
-            return batch.noise
-
-    x, secret = (values.to("meta") for values in (releaser.pool.x, releaser.pool.secret))
-    elsewhere = replace(releaser, network=Watched(), pool=Pool(x, secret))
-    assert elsewhere.release(np.arange(5), "test").device.type == "meta"
-    assert devices == ["cpu"]
+def test_batches_are_uniform_over_the_training_split_of_each_member():
+    configs = [config(seed=seed, batch_size=512) for seed in (1, 2)]
+    problem = PROBLEMS.get("digits")
+    pool, splits = load_pool(problem, configs, "cpu")
+    numbered = replace(pool, secret=torch.arange(len(pool.x)))
+    source = BatchSource(configs, build_releaser(problem, configs[0]), numbered, splits)
+    drawn = torch.cat([batch.secret for step in source.game_batches(0, 40) for batch in step], 1)
+    for records, split in zip(drawn.numpy(), splits, strict=True):
+        counts = np.bincount(records, minlength=len(pool.x))
+        assert counts.sum() == counts[split.train].sum()
+        assert chisquare(counts[split.train]).pvalue > 0.01
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from privnets.adversarial.training.releasers import (
 )
 from privnets.networks.layers import stack_parameters
 from privnets.networks.training import StackedAdam
+from privnets.randomness import stream_key
 
 _RELEASERS = {
     "linear": (LinearFilter(2), (2,)),
@@ -42,12 +43,18 @@ def _parameters(releaser, networks: int = 2) -> list[Tensor]:
     return [p + 0.1 * torch.from_numpy(random.standard_normal(p.shape)).float() for p in parameters]
 
 
+def _noise(releaser, record: tuple[int, ...], n: int, networks: int = 2, seed: int = 0) -> Tensor:
+    keys = [stream_key(seed, f"network {i}") for i in range(networks)]
+    parts = [releaser.record_noise(key, 1.0, (n, *record), torch.device("cpu")) for key in keys]
+    return torch.cat([torch.cat(list(part), 1) for part in parts])
+
+
 def _batch(releaser, record: tuple[int, ...], n: int = 5) -> Minibatch:
     random = torch.Generator().manual_seed(0)
     steps = record[0]
     return Minibatch(
         x=torch.rand(2, n, *record, generator=random),
-        noise=releaser.draw_noise(random, (2, n, *releaser.noise_shape(record))),
+        noise=_noise(releaser, record, n),
         secret=torch.randint(2, (2, n, steps), generator=random),
         side=torch.rand(2, n, steps, 2, generator=random),
     )
@@ -74,14 +81,17 @@ def test_noise_changes_its_own_record_only(releaser, record):
 
 
 @_each
-def test_noise_repeats_with_its_generator_and_has_the_moments_of_its_law(releaser, record):
-    draws = [releaser.draw_noise(torch.Generator().manual_seed(3), (20000,)) for _ in range(2)]
-    assert torch.equal(*draws)
+def test_noise_depends_on_key_and_place_and_has_the_moments_of_its_law(releaser, record):
+    whole, other = (_noise(releaser, record, 3000, 1, seed) for seed in range(2))
+    assert torch.equal(whole[:, :2000], _noise(releaser, record, 2000, 1))
     uniform = isinstance(releaser, RecurrentReleaser)
     mean, std = (0.5, 12**-0.5) if uniform else (0.0, 1.0)
-    assert abs(float(draws[0].mean()) - mean) < 5 * std / 20000**0.5
-    assert abs(float(draws[0].std()) - std) < 5 * std / 20000**0.5
-    assert not uniform or 0 <= draws[0].min() <= draws[0].max() <= 1
+    tolerance = 5 / whole.numel() ** 0.5
+    for numbers in (whole, other):
+        assert abs(float(numbers.mean()) - mean) < std * tolerance
+        assert abs(float(numbers.std()) - std) < std * tolerance
+        assert not uniform or 0 <= numbers.min() <= numbers.max() < 1
+    assert abs(float(torch.corrcoef(torch.stack([whole, other]).flatten(1))[0, 1])) < tolerance
 
 
 @pytest.mark.parametrize("name", ["perceptron-pixels", "encoder-decoder", "encoder-decoder-code"])
@@ -131,8 +141,8 @@ def test_a_releaser_of_images_learns_to_copy(name):
     parameters = stack_parameters([network.initial(np.random.default_rng(0))])
     parameters = [p.requires_grad_() for p in parameters]
     adam = StackedAdam(parameters, torch.tensor([3e-3]))
-    for _ in range(300):
-        noise = 0.05 * network.draw_noise(random, (1, 64, *network.noise_shape(record)))
+    for step in range(300):
+        noise = 0.05 * _noise(network, record, 64, 1, seed=step)
         batch = Minibatch(x, torch.zeros(1, 64), noise=noise)
         released = network.release(parameters, batch)
         loss = (released - x).square().mean()

@@ -16,7 +16,7 @@ from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.releasers import RELEASERS, build_releaser
 from privnets.data import DataError, UserFormError
 from privnets.data.user_files import set_folder
-from privnets.randomness import generator
+from privnets.randomness import generator, stream_key
 
 RECORDS = 80
 
@@ -82,8 +82,8 @@ def test_a_stored_network_computes_what_the_trained_one_does(config) -> None:
     assert releaser.network == network
     shape = problem_of(config).split_sizes(config).record_shape
     x = torch.rand(5, *shape)
-    source = torch.Generator().manual_seed(3)
-    noise = 0.7 * network.draw_noise(source, (1, 5, *network.noise_shape(shape)))
+    key = stream_key(3, "release")
+    (noise,) = network.record_noise(key, 0.7, x.shape, torch.device("cpu"))
     parameters = [p[None] for p in network.initial(generator(0, "releaser"))]
     batch = Minibatch(x[None], torch.zeros(1, 5, dtype=torch.int64), noise=noise)
     expected = network.release(parameters, batch)[0]

@@ -16,6 +16,8 @@ from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError, UserFormError
 from privnets.data.user_files import set_folder
+from privnets.networks.streams import RandomStreams, standard_normal
+from privnets.randomness import stream_key
 
 SOURCE = """\
 import torch
@@ -120,7 +122,8 @@ def test_a_stored_network_names_no_code_and_needs_its_function() -> None:
     bias, weight, offset = parameters
     x = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     noise = (torch.from_numpy(releaser(x, seed=1)) - 0.5 * torch.from_numpy(x) - bias) - offset
-    drawn = torch.randn((1, 50, 16), generator=torch.Generator().manual_seed(1))[0]
+    streams = RandomStreams([stream_key(1, "release")], 16, torch.device("cpu"))
+    drawn = standard_normal(streams.rows(0, 50))[:, 0]
     torch.testing.assert_close(noise, config.noise_std * drawn @ weight.T, rtol=1e-4, atol=1e-5)
 
 

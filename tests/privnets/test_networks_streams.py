@@ -1,0 +1,93 @@
+"""Counter-based random numbers: published vectors, equal bits by both forms, their laws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare, kstest, norm
+from torch import Tensor
+
+from privnets.networks.streams import (
+    RandomStreams,
+    integers,
+    philox,
+    standard_normal,
+    uniform,
+)
+from privnets.randomness import stream_key
+
+_CPU = torch.device("cpu")
+_KEYS = [stream_key(seed, "test") for seed in range(3)]
+
+
+def test_philox_gives_numpys_words_for_any_key_and_counter():
+    random = np.random.default_rng(0)
+    keys = random.integers(0, 2**64, (5, 2), np.uint64)
+    keys[0], keys[1] = 0, 2**64 - 1
+    counters = np.array([1, 2, 3, 2**32, 2**62])
+    found = philox(torch.from_numpy(keys.view(np.int64)), torch.from_numpy(counters))
+    for key, words in zip(keys, found, strict=True):
+        for counter, block in zip(counters.tolist(), words, strict=True):
+            expected = np.random.Philox(key=key, counter=[counter - 1, 0, 0, 0]).random_raw(4)
+            assert block.numpy().view(np.uint64).tolist() == expected.tolist()
+
+
+def test_philox_gives_the_published_vector():
+    """The first known answer of philox4x64-10 in Random123: key and counter 0."""
+    words = philox(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+    published = [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]
+    assert words[0, 0].numpy().view(np.uint64).tolist() == published
+
+
+@pytest.mark.parametrize("words", [1, 8, 27])
+def test_rows_have_equal_bits_by_numpy_and_by_torch(words, monkeypatch):
+    monkeypatch.setattr("privnets.networks.streams._BLOCKS_TOGETHER", 20)  # in several parts
+    streams = RandomStreams(_KEYS, words, _CPU)
+    by_torch = streams._draw_by_torch(7 * streams._blocks, 12 * streams._blocks)
+    assert torch.equal(streams.rows(7, 12), by_torch.view(torch.int32))
+    assert streams.rows(7, 12).shape[-1] >= words
+
+
+def test_rows_depend_on_neither_stack_nor_neighbouring_rows():
+    streams = RandomStreams(_KEYS, 10, _CPU)
+    whole = streams.rows(0, 9)
+    assert torch.equal(whole[4:6], streams.rows(4, 6))
+    alone = RandomStreams(_KEYS[1:2], 10, _CPU)
+    assert torch.equal(whole[:, 1:2], alone.rows(0, 9))
+    assert len(whole.unique()) > 0.999 * whole.numel()
+
+
+def _one_row(words: int, stream: str = "test") -> Tensor:
+    return RandomStreams([stream_key(4, stream)], words, _CPU).rows(0, 1)[0, 0]
+
+
+def test_numbers_follow_their_laws():
+    words = _one_row(200_000)
+    assert kstest(uniform(words).double(), "uniform").pvalue > 0.01
+    normal = standard_normal(words)
+    assert kstest(normal.double(), norm.cdf).pvalue > 0.01
+    # Expected counts beyond 3 and 4 standard deviations are 540 and 12.7.
+    assert abs(int((normal.abs() > 3).sum()) - 540) < 4 * 540**0.5
+    assert abs(int((normal.abs() > 4).sum()) - 12.7) < 4 * 12.7**0.5
+    counts = integers(words[None], torch.tensor([7])).flatten().bincount(minlength=7)
+    assert chisquare(counts).pvalue > 0.01
+
+
+def test_extreme_words_give_finite_numbers_within_bounds():
+    words = torch.tensor([-(2**31), -1, 0, 1, 2**31 - 1], dtype=torch.int32)
+    pairs = torch.cartesian_prod(words, words)
+    assert standard_normal(pairs).isfinite().all()
+    assert standard_normal(pairs).abs().max() < 6.6
+    assert 0 <= uniform(words).min() <= uniform(words).max() < 1
+    assert integers(words[None], torch.tensor([10])).tolist() == [[5, 9, 0, 0, 4]]
+
+
+def test_members_rows_streams_and_halves_of_a_row_are_uncorrelated():
+    n = 50_000
+    rows = standard_normal(RandomStreams(_KEYS, n, _CPU).rows(0, 2)).flatten(0, 1)
+    other = standard_normal(_one_row(n, "other"))[None]
+    series = torch.cat([rows[..., : n // 2], rows[..., n // 2 : n], other[..., : n // 2]])
+    for numbers in (series, series.square()):
+        correlations = torch.corrcoef(numbers.double()).fill_diagonal_(0)
+        assert correlations.abs().max() < 4.5 * (2 / n) ** 0.5
