@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -37,32 +36,41 @@ class StackedAdam:
         self.parameters = list(parameters)
         self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self.parameters]
         self._betas = betas
-        self._first = [torch.zeros_like(p) for p in self.parameters]
-        self._second = [torch.zeros_like(p) for p in self.parameters]
-        self._steps = 0
+        # The kernel of `step` ignores strides.
+        self._first, self._second, self._changes = (
+            [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in self.parameters]
+            for _ in range(3)
+        )
+        self._steps = torch.zeros((), device=learning_rate.device)
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], scale: float = 1.0) -> None:
-        """Updates every parameter once.
+    def step(self, gradients: Sequence[Tensor], scale: Tensor | float = 1.0) -> None:
+        """Updates every parameter once, without reading any value from the device.
 
         Args:
             gradients: One for each parameter, of equal shape.
-            scale: Factor on all learning rates in this step.
+            scale: Factor on all learning rates in this step; a tensor has no dimensions.
         """
         self._steps += 1
-        first_beta, second_beta = self._betas
-        gradients = list(gradients)
-        torch._foreach_lerp_(self._first, gradients, 1 - first_beta)
-        torch._foreach_mul_(self._second, second_beta)
-        torch._foreach_addcmul_(self._second, gradients, gradients, 1 - second_beta)
-        # Bias correction as a scalar factor avoids another pass over the parameters.
-        root = math.sqrt(1 - second_beta**self._steps)
-        denominator = torch._foreach_sqrt(self._second)
-        torch._foreach_add_(denominator, _EPSILON * root)
-        change = torch._foreach_mul(self._first, self._rates)
-        torch._foreach_addcdiv_(
-            self.parameters, change, denominator, -scale * root / (1 - first_beta**self._steps)
+        # The kernel has one rate for all networks. With rate and weight decay 1 it replaces the
+        # previous change by the next one.
+        torch._fused_adamw_(
+            self._changes,
+            [gradient.contiguous() for gradient in gradients],
+            self._first,
+            self._second,
+            [],
+            [self._steps] * len(self.parameters),
+            lr=1.0,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            weight_decay=1.0,
+            eps=_EPSILON,
+            amsgrad=False,
+            maximize=False,
         )
+        rates = torch._foreach_mul(self._rates, scale)
+        torch._foreach_addcmul_(self.parameters, self._changes, rates)
 
     def is_finite(self) -> Tensor:
         """Whether all parameters of each network are finite, bool, shape [S]."""
@@ -75,7 +83,7 @@ class StackedAdam:
         Learning rates and decay rates are settings, not state.
         """
         tensors = {name: tensor.clone() for name, tensor in self._tensors().items()}
-        return {**tensors, "steps": torch.tensor(self._steps)}
+        return {**tensors, "steps": self._steps.clone()}
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -88,16 +96,21 @@ class StackedAdam:
                     f"got {tuple(saved.shape)}."
                 )
             target.copy_(saved)
-        self._steps = int(state["steps"])
+        self._steps.copy_(state["steps"])
 
     def forget_gradients(self) -> None:
         """Sets all moments and the step count to zero, as before the first step."""
-        torch._foreach_zero_([*self._first, *self._second])
-        self._steps = 0
+        torch._foreach_zero_([*self._first, *self._second, self._steps])
 
     def keep(self, index: Tensor) -> None:
         """Drops all networks but those of `index`, int64, shape [kept]; copies their parameters."""
-        for tensors in (self.parameters, self._rates, self._first, self._second):
+        for tensors in (
+            self.parameters,
+            self._rates,
+            self._first,
+            self._second,
+            self._changes,
+        ):
             tensors[:] = [tensor[index] for tensor in tensors]
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -129,7 +142,7 @@ class FusedAdam:
         torch._foreach_add_(self._steps, 1)
         torch._fused_adam_(
             self.parameters,
-            [gradient.contiguous() for gradient in gradients],  # the kernel ignores strides
+            [gradient.contiguous() for gradient in gradients],
             self._first,
             self._second,
             [],
