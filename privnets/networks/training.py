@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 _EPSILON = 1e-8
+# Numbers in a vector register. A CPU rounds the numbers that fill none in another way, and with
+# them a network's result would depend on its place in the stack.
+_VECTOR = 16
 
 
 class StackedAdam:
@@ -36,11 +39,10 @@ class StackedAdam:
         self.parameters = list(parameters)
         self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self.parameters]
         self._betas = betas
-        # The kernel of `step` ignores strides.
         self._first, self._second, self._changes = (
-            [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in self.parameters]
-            for _ in range(3)
+            [_pad(torch.zeros_like(p)) for p in self.parameters] for _ in range(3)
         )
+        self._shaped_changes = self._shape(self._changes)
         self._steps = torch.zeros((), device=learning_rate.device)
 
     @torch.no_grad()
@@ -56,7 +58,7 @@ class StackedAdam:
         # previous change by the next one.
         torch._fused_adamw_(
             self._changes,
-            [gradient.contiguous() for gradient in gradients],
+            [_pad(gradient) for gradient in gradients],
             self._first,
             self._second,
             [],
@@ -70,7 +72,7 @@ class StackedAdam:
             maximize=False,
         )
         rates = torch._foreach_mul(self._rates, scale)
-        torch._foreach_addcmul_(self.parameters, self._changes, rates)
+        torch._foreach_addcmul_(self.parameters, self._shaped_changes, rates)
 
     def is_finite(self) -> Tensor:
         """Whether all parameters of each network are finite, bool, shape [S]."""
@@ -104,18 +106,27 @@ class StackedAdam:
 
     def keep(self, index: Tensor) -> None:
         """Drops all networks but those of `index`, int64, shape [kept]; copies their parameters."""
-        for tensors in (
-            self.parameters,
-            self._rates,
-            self._first,
-            self._second,
-            self._changes,
-        ):
+        for tensors in (self._first, self._second, self._changes):
+            tensors[:] = [_pad(tensor[index]) for tensor in self._shape(tensors)]
+        for tensors in (self.parameters, self._rates):
             tensors[:] = [tensor[index] for tensor in tensors]
+        self._shaped_changes = self._shape(self._changes)
 
     def _tensors(self) -> dict[str, Tensor]:
-        kinds = {"parameter": self.parameters, "first": self._first, "second": self._second}
+        moments = {"first": self._shape(self._first), "second": self._shape(self._second)}
+        kinds = {"parameter": self.parameters, **moments}
         return {f"{kind}.{i}": t for kind, tensors in kinds.items() for i, t in enumerate(tensors)}
+
+    def _shape(self, padded: Sequence[Tensor]) -> list[Tensor]:
+        """Views of results of `_pad`, each of the shape of its parameter."""
+        pairs = zip(padded, self.parameters, strict=True)
+        return [tensor[: p.numel()].view(p.shape) for tensor, p in pairs]
+
+
+def _pad(tensor: Tensor) -> Tensor:
+    """A tensor in one dimension, with zeros up to a whole number of vectors."""
+    flat, missing = tensor.flatten(), -tensor.numel() % _VECTOR
+    return torch.nn.functional.pad(flat, (0, missing)) if missing else flat
 
 
 class FusedAdam:
