@@ -88,7 +88,8 @@ def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> No
     """
     planned = make_plan(load(study, set_ or ()), num_points)
     resolved = _drop_empty(planned.study.to_dict())
-    resolved["search"] = _drop_empty(resolved["search"])
+    for key in ("search", "resources"):
+        resolved[key] = _drop_empty(resolved[key])
     if "claims" in resolved:
         resolved["claims"] = [_drop_empty(claim) for claim in resolved["claims"]]
     say(dump_yaml(resolved).rstrip())
