@@ -88,6 +88,7 @@ def _descend(
     for parameter in parameters:
         parameter.requires_grad_()
     optimiser = StackedAdam(parameters, rate)
+    doubled, has_decay = 2 * decay.view(-1, 1, 1), bool(decay.any())
     for _ in range(steps):
         output = forward(parameters, x)
         loss = _losses(output, y).mean(1)
@@ -95,10 +96,10 @@ def _descend(
             loss = loss + penalty(parameters, output)
         gradients = torch.autograd.grad(loss.sum(), parameters)
         with torch.no_grad():
-            regularised = [
-                g + 2 * decay.view(-1, 1, 1) * p for g, p in zip(gradients, parameters, strict=True)
-            ]
-            optimiser.step(regularised)
+            if has_decay:
+                for gradient, parameter in zip(gradients, parameters, strict=True):
+                    gradient.addcmul_(doubled, parameter)
+            optimiser.step(gradients)
 
 
 def _signals(output: Tensor, y: Tensor) -> Tensor:

