@@ -11,7 +11,7 @@ from torch import Tensor
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.training.inference_networks import accuracy, cross_entropy
-from privnets.adversarial.training.objectives import GameStep, distortion
+from privnets.adversarial.training.objectives import GameStep
 from privnets.networks.training import select_prefix
 from privnets.points import Curve
 
@@ -49,7 +49,7 @@ class TrainingCurves:
 
     def add_step(self, step: GameStep, loss: Tensor) -> None:
         """Records a releaser step and its loss, shape [S]."""
-        values = {"loss/releaser": loss.detach(), "distortion": distortion(step).detach()}
+        values = {"loss/releaser": loss.detach(), "distortion": step.distortion.detach()}
         tensors = {"adversary": step.adversary, "secret": step.batch.secret}
         if step.utility is not None and step.batch.utility is not None:
             tensors |= {"utility": step.utility, "label": step.batch.utility}

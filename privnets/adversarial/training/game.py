@@ -21,12 +21,10 @@ from privnets.adversarial.records import Exposure, Minibatch, Pool
 from privnets.adversarial.training.batches import BatchSource, RecordReleaser
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import (
-    NetworkGroup,
     Role,
     TrainingSchedule,
     append_side,
     build_groups,
-    cross_entropy,
     infer_logits,
 )
 from privnets.adversarial.training.objectives import GameStep, build_objective
@@ -220,27 +218,34 @@ class Game:
 
     def _train_releaser(self, batch: Minibatch, scale: float) -> None:
         parameters = self._releaser.parameters
-        roles = self._schedule.releaser_step
-        groups = [group for group in self._groups if group.roles[0] in roles]
+        # At most the utility network trains beside the releaser.
+        groups = [g for g in self._groups if g.roles[0] in self._schedule.releaser_step]
         beside = [p for group in groups for p in group.stack.parameters]
-        with differentiable([*parameters, *beside]):
+        trained = [*parameters, *beside]
+        with differentiable(trained):
             step = self._game_step(self._network.release(parameters, batch), batch)
             loss = self._objective.loss(step)
-            network_gradients = [_network_gradients(group, step) for group in groups]
-            gradients = torch.autograd.grad(loss.sum(), parameters, materialize_grads=True)
-        for group, own in zip(groups, network_gradients, strict=True):
-            group.step(own, scale)
-        self._releaser.step(gradients, scale)
+            gradients = torch.autograd.grad(
+                loss, trained, torch.ones_like(loss), materialize_grads=True
+            )
+        for group in groups:
+            group.step(gradients[len(parameters) :], scale)
+        self._releaser.step(gradients[: len(parameters)], scale)
         self._curves.add_step(step, loss)
 
     def _game_step(self, z: Tensor, batch: Minibatch) -> GameStep:
-        roles = [role for role in self._schedule.roles if role != "reference"]
-        logits = infer_logits(self._groups, roles, append_side(z, batch.side))
+        released: dict[Role, Tensor] = {"adversary": z, "utility": self._objective.utility_input(z)}
+        inputs = {
+            role: append_side(released[role], batch.side)
+            for role in self._schedule.roles
+            if role in released
+        }
+        logits = infer_logits(self._groups, inputs)
         raw_role, reference = self._schedule.raw_data_role, None
         if raw_role is not None:
             with torch.no_grad():
                 raw = append_side(batch.x, batch.side)
-                reference = infer_logits(self._groups, (raw_role,), raw)[raw_role]
+                reference = infer_logits(self._groups, {raw_role: raw})[raw_role]
         return GameStep(batch, z, logits["adversary"], logits.get("utility"), reference)
 
     def _remove_diverged(self) -> dict[int, str]:
@@ -251,13 +256,6 @@ class Game:
             self.keep([i for i in range(len(self.configs)) if i not in diverged])
         taken = f"{self.step} steps" if self.step else f"{self._pretrained} steps of pretraining"
         return {i: f"diverged: parameters not finite after {taken}" for i in diverged}
-
-
-def _network_gradients(group: NetworkGroup, step: GameStep) -> tuple[Tensor, ...]:
-    """Gradients of a group that trains beside the releaser: the utility network's."""
-    assert step.utility is not None
-    loss = cross_entropy(step.utility, _label("utility", step.batch)).sum()
-    return torch.autograd.grad(loss, group.stack.parameters, retain_graph=True)
 
 
 def _build_releaser_stack(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.nn.functional import nll_loss
 
 from privnets.adversarial.config import AdversarialConfig, NetworkReference
 from privnets.adversarial.problem import Problem
@@ -95,14 +95,13 @@ def log_softmax_over_classes(logits: Tensor) -> Tensor:
 def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     """Mean negative log probability of the known labels, nats, shape [S].
 
-    Its gradient is a closed form of first order only.
-
     Args:
         logits: Shape [S, n, C] or [S, n, T, C].
         label: Shape [S, n] or [S, n, T]; `MISSING` where unknown.
     """
-    loss: Tensor = _CrossEntropy.apply(logits, label)  # type: ignore[no-untyped-call]
-    return loss
+    log_p = logits.movedim(-1, 1).log_softmax(1)
+    losses = nll_loss(log_p, label, ignore_index=MISSING, reduction="none")
+    return losses.flatten(1).sum(1) / _count(label != MISSING)
 
 
 def accuracy(logits: Tensor, label: Tensor) -> Tensor:
@@ -195,13 +194,14 @@ class NetworkGroup:
             self._parts[roles] = [p[part] for p in self.stack.parameters]
         return self._parts[roles]
 
-    def logits(self, roles: Sequence[Role], x: Tensor) -> dict[Role, Tensor]:
-        """Logits of this group's networks among some roles, for records [S, n, ...]."""
-        own = tuple(role for role in self.roles if role in roles)
+    def logits(self, x: Mapping[Role, Tensor]) -> dict[Role, Tensor]:
+        """Logits of this group's networks among some roles, for records [S, n, ...] by role."""
+        own = tuple(role for role in self.roles if role in x)
         if not own:
             return {}
-        outputs = self.architecture.forward(self.parameters(own), _join([x] * len(own)))
-        return dict(zip(own, torch.split(outputs, len(x)), strict=True))
+        records = _join([x[role] for role in own])
+        outputs = self.architecture.forward(self.parameters(own), records)
+        return dict(zip(own, torch.split(outputs, self._members), strict=True))
 
     def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: float) -> None:
         """Takes one step of cross-entropy on records [S, n, ...] and labels [S, n, ...] by role.
@@ -213,7 +213,7 @@ class NetworkGroup:
         records, labels = (_join([part[role] for role in self.roles]) for part in (x, label))
         with differentiable(self.stack.parameters):
             loss = cross_entropy(self.architecture.forward(self.stack.parameters, records), labels)
-            gradients = torch.autograd.grad(loss.sum(), self.stack.parameters)
+            gradients = torch.autograd.grad(loss, self.stack.parameters, torch.ones_like(loss))
         self.step(gradients, scale)
 
     def step(self, gradients: Sequence[Tensor], scale: float) -> None:
@@ -258,34 +258,12 @@ def build_groups(
     return groups
 
 
-def infer_logits(
-    groups: Iterable[NetworkGroup], roles: Sequence[Role], x: Tensor
-) -> dict[Role, Tensor]:
-    """Logits of the networks of some roles for records [S, n, ...]."""
+def infer_logits(groups: Iterable[NetworkGroup], x: Mapping[Role, Tensor]) -> dict[Role, Tensor]:
+    """Logits of the networks of some roles for records [S, n, ...] by role."""
     logits: dict[Role, Tensor] = {}
     for group in groups:
-        logits |= group.logits(roles, x)
+        logits |= group.logits(x)
     return logits
-
-
-class _CrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, label: Tensor) -> Tensor:
-        is_known = label != MISSING
-        own, count = label.clamp_min(0)[..., None], _count(is_known)
-        log_p = log_softmax_over_classes(logits)
-        ctx.save_for_backward(log_p, own, is_known, count)
-        log_likelihood = torch.where(is_known, log_p.gather(-1, own)[..., 0], 0.0)
-        return -log_likelihood.flatten(1).sum(1) / count
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        log_p, own, is_known, count = ctx.saved_tensors
-        share = (gradient / count).view(-1, *[1] * (is_known.ndim - 1)) * is_known
-        difference = log_p.exp()
-        difference.scatter_add_(-1, own, difference.new_full((), -1.0).expand_as(own))
-        return difference.mul_(share[..., None]), None
 
 
 def _count(is_known: Tensor) -> Tensor:

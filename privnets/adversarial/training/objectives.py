@@ -25,6 +25,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, final
 
 import torch
@@ -62,7 +63,8 @@ class GameStep:
         batch: Minibatch of records.
         z: Its release, shape [S, B, ...].
         adversary: Logits of the secret, shape [S, B, C] or [S, B, T, C].
-        utility: Logits of the utility label, shape [S, B, C]; None without a label.
+        utility: Logits of the utility label from `Objective.utility_input`, shape [S, B, C]; None
+            without a label.
         reference: Logits of the utility label from raw records, shape [S, B, C]; or None.
     """
 
@@ -72,9 +74,24 @@ class GameStep:
     utility: Tensor | None = None
     reference: Tensor | None = None
 
+    @cached_property
+    def distortion(self) -> Tensor:
+        """Mean squared difference of release and record per observed number, shape [S]."""
+        squares = (self.z - self.batch.x).square()
+        present = self.batch.present
+        if present is None:
+            return squares.flatten(1).mean(1)
+        counted = present[..., None].expand_as(squares)
+        count = counted.flatten(1).sum(1).clamp_min(1)
+        return torch.where(counted, squares, 0.0).flatten(1).sum(1) / count
+
 
 class Objective(ABC):
     """Loss of the releasers of a stack."""
+
+    def utility_input(self, z: Tensor) -> Tensor:
+        """Input of the utility network, equal to the release; see `AlphaObjective`."""
+        return z
 
     @abstractmethod
     def loss(self, step: GameStep) -> Tensor:
@@ -101,17 +118,6 @@ def build_objective(configs: Sequence[AdversarialConfig], log_prior: Tensor) -> 
     return SquaredKLObjective(configs, log_prior)
 
 
-def distortion(step: GameStep) -> Tensor:
-    """Mean squared difference of release and record per observed number, shape [S]."""
-    squares = (step.z - step.batch.x).square()
-    present = step.batch.present
-    if present is None:
-        return squares.flatten(1).mean(1)
-    counted = present[..., None].expand_as(squares)
-    count = counted.flatten(1).sum(1).clamp_min(1)
-    return torch.where(counted, squares, 0.0).flatten(1).sum(1) / count
-
-
 @final
 class AlphaObjective(Objective):
     """Distortion less lambda / T times the conditional entropy (arXiv 2310.18241, eq. 5, 9, 14).
@@ -125,13 +131,24 @@ class AlphaObjective(Objective):
         self._configs, self._like = list(configs), log_prior
         self._collect_weights()
 
+    def utility_input(self, z: Tensor) -> Tensor:
+        """The release, with gradients multiplied by the weight of utility.
+
+        The gradient of `loss` at the utility network is not weighted. So one backward pass serves
+        the releaser and a utility network that trains beside it.
+        """
+        weight = self._weights["utility_weight"].view(-1, *[1] * (z.ndim - 1))
+        return torch.lerp(z.detach(), z, weight)
+
     def loss(self, step: GameStep) -> Tensor:
         """Loss of each member, shape [S]; see the class."""
         weights = self._weights
-        total = weights["distortion_weight"] * distortion(step)
+        total = weights["distortion_weight"] * step.distortion
         if step.utility is not None and step.batch.utility is not None:
             utility_loss = cross_entropy(step.utility, step.batch.utility)
-            total = total + weights["utility_weight"] * utility_loss
+            # The value is weighted here, and the gradient in `utility_input`.
+            further = (weights["utility_weight"] - 1) * utility_loss.detach()
+            total = total + utility_loss + further
         steps = math.prod(step.batch.secret.shape[2:])
         entropy = self._entropy(step.adversary, step.batch.secret)
         return total - weights["privacy_weight"] / steps * entropy
@@ -195,9 +212,11 @@ class ConditionalEntropy:
             Shape [S]; 0 where no secret is known. Above order 32 the form `label` uses the guess
             of order 32: an upper bound of the entropy that has a gradient.
         """
-        log_p = logits.log_softmax(-1)
+        log_p = log_softmax_over_classes(logits)
         if log_p.ndim == 3:
             log_p, secret = log_p[:, :, None], secret[:, :, None]
+        if len(self._members_by_order) == 1:
+            return self._entropy(next(iter(self._members_by_order)), log_p, secret)
         parts = [
             self._entropy(order, log_p[members], secret[members])
             for order, members in self._members_by_order.items()
@@ -227,14 +246,15 @@ class ConditionalEntropy:
     def _combine_steps(self, scores: Tensor, is_known: Tensor) -> Tensor:
         """Scores [S, n, 1] of each record as if all its steps were known, or of each step."""
         scores = torch.where(is_known, scores, 0.0)
-        if self._sequence == "sum":
+        if self._sequence == "sum" or scores.shape[2] == 1:
             return scores
         known_steps = is_known.sum(2, keepdim=True).clamp_min(1).to(scores.dtype)
         return scores.sum(2, keepdim=True) * (is_known.shape[2] / known_steps)
 
     def _is_counted(self, is_known: Tensor) -> Tensor:
         """Entries of `_combine_steps` that rest on a known secret."""
-        return is_known if self._sequence == "sum" else is_known.any(2, keepdim=True)
+        is_alone = self._sequence == "sum" or is_known.shape[2] == 1
+        return is_known if is_alone else is_known.any(2, keepdim=True)
 
 
 @final
@@ -382,16 +402,12 @@ def _log_mean_exp(scores: Tensor, counted: Tensor) -> Tensor:
     """Log-mean-exp over the counted records (dimension 1); 0 where there are none.
 
     Scores are taken relative to the largest, so that nothing overflows. Where they differ little,
-    as near order 1, expm1 and log1p keep the digits of the difference.
+    as near order 1, expm1 and log1p keep the digits of the difference. The mean of n exponentials
+    is at least 1 / n, which leaves log1p enough digits for a minibatch.
     """
     number = counted.sum(1).clamp_min(1).to(scores.dtype)
     lowest = torch.finfo(scores.dtype).min
     largest = torch.where(counted, scores, lowest).amax(1, keepdim=True).detach()
     largest = torch.where(counted.any(1, keepdim=True), largest, 0.0)
     below = torch.where(counted, scores - largest, 0.0)
-    mean_minus_one = torch.where(counted, below.expm1(), 0.0).sum(1) / number
-    mean = torch.where(counted, below.exp(), 0.0).sum(1) / number
-    # Each logarithm where it is exact; the other is finite too, so no gradient is lost.
-    is_near = mean_minus_one > -0.5
-    small, large = torch.where(is_near, mean_minus_one, 0.0), torch.where(is_near, 1.0, mean)
-    return largest[:, 0] + torch.where(is_near, small.log1p(), large.log())
+    return largest[:, 0] + (below.expm1().sum(1) / number).log1p()

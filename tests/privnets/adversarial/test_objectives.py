@@ -8,7 +8,7 @@ import torch
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.inference_networks import cross_entropy
-from privnets.adversarial.training.objectives import GameStep, build_objective, distortion
+from privnets.adversarial.training.objectives import GameStep, build_objective
 
 
 def seen(**given: torch.Tensor) -> GameStep:
@@ -26,7 +26,7 @@ def test_distortion_counts_only_steps_that_were_observed():
     expected = [
         (some.z[i, ..., 0] - some.batch.x[i, ..., 0])[present[i]].square().mean() for i in range(2)
     ]
-    torch.testing.assert_close(distortion(some), torch.stack(expected))
+    torch.testing.assert_close(some.distortion, torch.stack(expected))
 
 
 def test_the_alpha_objective_weighs_its_terms_by_the_equations():
@@ -39,7 +39,7 @@ def test_the_alpha_objective_weighs_its_terms_by_the_equations():
     loss = build_objective(configs, torch.zeros(2, 2)).loss(some)
     entropy = 3 * cross_entropy(some.adversary, some.batch.secret)
     weights, shares = torch.tensor([0.0, 4.0]), torch.tensor([1.0, 0.5])
-    torch.testing.assert_close(loss, shares * distortion(some) - weights / 3 * entropy)
+    torch.testing.assert_close(loss, shares * some.distortion - weights / 3 * entropy)
 
 
 @pytest.mark.parametrize("tradeoff", [0.0, 0.3, 1.0])
