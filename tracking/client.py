@@ -18,9 +18,9 @@ from requests import exceptions
 from sqlalchemy.exc import SQLAlchemyError
 from urllib3.exceptions import NameResolutionError
 
+from tracking.database.schema import read_file_revision
 from tracking.errors import CredentialsRejectedError, RejectedRecordError, TrackingError, redact
 from tracking.mlflow_internals import ask_server, bounded_responses, silence_logs
-from tracking.schema import read_file_revision
 from tracking.uris import is_server, sqlite_path
 
 _CHECK_SECONDS = 10

@@ -58,6 +58,26 @@ def ask_server(uri: str, timeout: float) -> Response:
     )
 
 
+def post_to_server(
+    uri: str, path: str, experiment_id: str, body: bytes, max_retries: int | None = None
+) -> Response:
+    """Posts JSON for an experiment with the user's credentials.
+
+    Raises:
+        MlflowException: If the server does not respond.
+    """
+    return http_request(  # type: ignore[no-any-return, no-untyped-call]
+        get_default_host_creds(uri),  # type: ignore[no-untyped-call]
+        path,
+        "POST",
+        max_retries=max_retries,
+        raise_on_status=False,
+        params={"experiment_id": experiment_id},
+        data=body,
+        extra_headers={"Content-Type": "application/json"},
+    )
+
+
 def silence_logs() -> None:
     """Silences messages of MLflow and Alembic that also arrive as exceptions where they matter."""
     for name in ("mlflow.store.db", "mlflow.store.db.utils", "alembic"):

@@ -16,8 +16,9 @@ from mlflow.entities import Metric, RunTag
 from mlflow.exceptions import MlflowException
 
 from privnets.points import TradeoffPoint, merge_replicates
-from tracking import runs, sqlite
+from tracking import batches, runs
 from tracking.client import connect, translate_errors
+from tracking.database import sqlite
 from tracking.errors import TrackingError
 from tracking.frame import SUFFIXES
 from tracking.run_record import (
@@ -86,6 +87,7 @@ def record(
 class _Target(NamedTuple):
     client: MlflowClient
     parent: runs.ParentRun
+    write_batch: batches.Writer | None
 
 
 @dataclass
@@ -154,11 +156,11 @@ class Recorder:
         Raises:
             TrackingError: If the store fails or does not respond.
         """
-        client, parent = self._target or self._read()
+        target = self._target or self._read()
         now = milliseconds(time.time())
         metrics = [Metric(f"live/{key}", value, now, step) for key, value in values.items()]
         with translate_errors(self._uri):
-            client.log_batch(parent.run_id, metrics)
+            target.client.log_batch(target.parent.run_id, metrics)
 
     def confirm(self) -> set[str]:
         """Reads MLflow's runs again, and resolves those that other processes recorded.
@@ -221,7 +223,8 @@ class Recorder:
             self._children = runs.resolve_duplicates(client, parent, children)
             if self.headline is not None:
                 self._columns |= _logged_keys(client, self._children.values())
-        self._target = _Target(client, parent)
+            write_batch = batches.batch_writer(self._uri, parent)
+        self._target = _Target(client, parent, write_batch)
         return self._target
 
     def _write(self, records: Sequence[RunRecord], target: _Target) -> int:
@@ -271,16 +274,18 @@ class Recorder:
     def _insert(
         self, records: Sequence[RunRecord], columns: Sequence[str], target: _Target
     ) -> list[RunRecord]:
-        """Writes records directly into a SQLite store; returns those that remain."""
-        path = sqlite_path(self._uri)
-        if path is None:
+        """Writes new runs in one batch where the store allows that; returns what remains."""
+        if target.write_batch is None:
             return list(records)
         new = [record for record in records if self._own_run(record) is None]
-        run_ids = sqlite.insert(path, target.parent, self.sweep, new, columns)
-        for record in new:
-            if record.point.point_id in run_ids:
-                self._replace(record, run_ids[record.point.point_id], target)
-        return [record for record in records if record.point.point_id not in run_ids]
+        made = [batches.new_run(record, self.sweep, target.parent, columns) for record in new]
+        written = target.write_batch([run for run in made if run is not None])
+        recorded = set()
+        for record, run in zip(new, made, strict=True):
+            if run is not None and run.run_id in written:
+                self._replace(record, run.run_id, target)
+                recorded.add(record.point.point_id)
+        return [record for record in records if record.point.point_id not in recorded]
 
     def _write_with_client(
         self, records: Sequence[RunRecord], columns: Sequence[str], target: _Target
@@ -390,5 +395,8 @@ def _log_files(client: MlflowClient, run_id: str, files: Mapping[PurePosixPath, 
     if not files:
         return
     with tempfile.TemporaryDirectory() as folder:
-        sqlite.write_files(Path(folder), files)
+        for name, content in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         client.log_artifacts(run_id, folder)

@@ -69,6 +69,7 @@ def mlflow_server(
     tls: tuple[Path, Path] | None = None,
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    program: str = "mlflow",
 ) -> Iterator[Server]:
     """Serves a store while the block runs; the server ends with this process, however that ends.
 
@@ -79,6 +80,7 @@ def mlflow_server(
         tls: Files of the certificate and of its key; None for plain HTTP.
         options: Further options of `mlflow server`, which every user of this machine can read.
         environment: Further variables of the server; secrets belong here.
+        program: Module to run with the command line of `mlflow`.
 
     Raises:
         TrackingError: If the host or port cannot be listened on.
@@ -89,7 +91,7 @@ def mlflow_server(
     variables = {**inherited, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": store, **(environment or {})}
     files = [] if tls is None else ["--ssl-certfile", str(tls[0]), "--ssl-keyfile", str(tls[1])]
     uvicorn = shlex.join(["--log-level", "warning", "--timeout-graceful-shutdown", "3", *files])
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", host]
+    command = [sys.executable, "-m", program, "server", "--workers", "1", "--host", host]
     command += ["--port", str(port), "--uvicorn-opts", uvicorn, *options]
     own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     scheme = "http" if tls is None else "https"
@@ -152,7 +154,8 @@ def team_server(
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
     }
     store = database or f"sqlite:///{folder}/mlflow.db"
-    with mlflow_server(store, host, port, tls, options, environment) as server:
+    app = "tracking.team_app"
+    with mlflow_server(store, host, port, tls, options, environment, app) as server:
         yield server
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tracking import schema
+from tracking.database import schema
 from tracking.errors import TrackingError
 from tracking.uris import artifact_root, is_server, resolve_uri, sqlite_path
 
@@ -54,7 +54,7 @@ def create(uri: str | None = None) -> str:
     path = sqlite_path(resolved)
     if path is None or path.exists():
         return resolved
-    from tracking import sqlite  # loads MLflow
+    from tracking.database import sqlite  # loads MLflow
 
     sqlite.create_store(path, resolved, artifact_root(resolved))
     return resolved

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracking import sqlite
+from tracking.database import sqlite
 
 
 @pytest.fixture

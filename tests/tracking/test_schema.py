@@ -14,7 +14,7 @@ import pytest
 from made_points import made_points
 
 import tracking
-from tracking import schema, sqlite
+from tracking.database import schema, sqlite
 
 TIMES = {"creation_time", "last_update_time"}
 MLFLOW_ALONE = """

@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 
 import tracking
 from privnets.points import Curve, Replicate, TradeoffPoint
-from tracking import schema, sqlite
+from tracking.database import new_runs, schema
 
 # The moment of writing, and of the experiment's making.
 MOMENTS = ("recorded_at", "creation_time", "last_update_time")
@@ -78,7 +78,7 @@ def test_both_ways_make_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     stopped = Replicate(0, {}, stopped="dominated", finished_at=1.7e9)
     points += [TradeoffPoint("early", "e", {"train_size": 2}, (stopped,))]
     ours = every_row(record(points, tmp_path / "ours"))
-    monkeypatch.setattr(sqlite, "SCHEMAS", frozenset())
+    monkeypatch.setattr(new_runs, "SCHEMAS", frozenset())
     assert ours == every_row(record(points, tmp_path / "theirs"))
     assert len(files(tmp_path / "ours")) == 2
     assert files(tmp_path / "ours") == files(tmp_path / "theirs")
@@ -87,17 +87,15 @@ def test_both_ways_make_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
 def insert_rows(points: Sequence[TradeoffPoint], folder: Path) -> list[str]:
     """Ids of the points that go straight into a fresh store."""
     recorder = tracking.Recorder("s", tracking_uri=f"sqlite:///{folder}/mlflow.db")
-    target = recorder._read()
-    run_ids = sqlite.insert(
-        folder / "mlflow.db", target.parent, "s", recorder._build(points), ["privacy/a"]
-    )
-    return sorted(run_ids)
+    records = recorder._build(points)
+    left = recorder._insert(records, ["privacy/a"], recorder._read())
+    return sorted(record.point.point_id for record in records if record not in left)
 
 
 def test_the_installed_schema_is_known(tmp_path: Path) -> None:
     """If not, everything still works, but slowly: compare both ways with it, and add it."""
     with closing(sqlite3.connect(record([made_point(0)], tmp_path))) as database:
-        assert schema.read_revision(database) in sqlite.SCHEMAS
+        assert schema.read_revision(database) in new_runs.SCHEMAS
 
 
 def test_names_that_mlflow_might_refuse_are_left_to_it(tmp_path: Path) -> None:
@@ -119,7 +117,7 @@ def test_artifacts_that_go_elsewhere_are_left_to_mlflow(tmp_path: Path) -> None:
 def test_an_unknown_schema_is_left_to_mlflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "SCHEMAS", frozenset({"another"}))
+    monkeypatch.setattr(new_runs, "SCHEMAS", frozenset({"another"}))
     assert insert_rows([made_point(0)], tmp_path) == []
 
 

@@ -1,0 +1,1 @@
+"""Databases of MLflow: SQLite stores, and runs written by rows."""
