@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,11 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privnets.adversarial.attackers.profiles import TrainingBudget
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.inference_networks import cross_entropy
 from privnets.networks.layers import Architecture, stack_parameters
-from privnets.networks.training import StackedAdam
+from privnets.networks.training import StackedAdam, differentiable
 from privnets.points import Curve
 from privnets.randomness import generator
 
@@ -24,11 +24,13 @@ Redraw = Callable[[str], Tensor]
 CONVERGED_GAIN = 5e-3
 """Nats; training has converged if the last quarter of its steps gained less validation loss."""
 
-_MIN_INTERVAL, _MAX_INTERVAL = 25, 75  # steps between evaluations; one pass if it is between
-_PATIENCE = 4  # evaluations without gain before the learning rate is cut
-_RATE_FACTOR = 0.3
-_RATE_CUTS = 2  # after one more, a member has converged
-_MIN_GAIN = 1e-4  # nats of validation loss
+_LEARNING_RATE = 2e-3  # of Adam
+_MIN_INTERVAL, _MAX_INTERVAL = 50, 75  # steps between evaluations; one pass if it is between
+_INTERVAL_SHARE = 0.1  # of the steps so far, where that is longer
+_PATIENCE = 4  # evaluations without gain before a member has converged
+_MIN_GAIN = 1e-3  # nats of validation loss
+_LONG_TRAINING = 2_500  # steps after which gains below `CONVERGED_GAIN` are not waited for
+_AVERAGE_POWER = 8  # the average reaches over about a ninth of the steps
 _INPUTS_AT_ONCE = 2**20  # numbers evaluated together
 _CURVE_STEPS = 24  # of the curve that shows convergence
 
@@ -55,13 +57,12 @@ class TrainingTask:
     Attributes:
         architecture: Network with logits [M, n, C], or [M, n, T, C] for sequences.
         training: Records that members are fitted to.
-        validation: Records that choose learning rates and parameters.
+        validation: Records that choose parameters.
         seeds: One per member.
         purpose: Names the random draws, so that they differ from those of other networks.
         redraws: Per member, returns the inputs [n, ...] of its training records with fresh noise,
             or is None if inputs never change; empty if none ever change. Before each pass over
             its records but the first, a member's inputs in `training` are replaced.
-        learning_rates: Learning rates to choose from.
         batch_size: Records in a minibatch.
     """
 
@@ -71,8 +72,7 @@ class TrainingTask:
     seeds: Sequence[int]
     purpose: str
     redraws: Sequence[Redraw | None] = ()
-    learning_rates: Sequence[float] = (3e-3, 1e-3)
-    batch_size: int = 128
+    batch_size: int = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,16 +82,14 @@ class FittedClassifiers:
     Attributes:
         parameters: Each of shape [M, ...].
         validation_loss: Cross-entropy, nats, shape [M].
-        learning_rate: Initial learning rate of each, shape [M].
         converged: False where validation loss was still falling when the steps ran out.
         draws: Different inputs of its training records that each was trained on, at least 1.
-        curves: Lowest validation loss of each so far, nats. Their steps follow from the budget, are
-            evenly spaced on a logarithmic scale, and are the same for each.
+        curves: Lowest validation loss of each so far, nats. Their steps follow from the most that
+            training may take, are evenly spaced on a logarithmic scale, and are the same for each.
     """
 
     parameters: list[Tensor]
     validation_loss: Tensor
-    learning_rate: Tensor
     converged: tuple[bool, ...]
     draws: tuple[int, ...]
     curves: tuple[Curve, ...]
@@ -105,32 +103,22 @@ def stack_records(members: Sequence[tuple[Tensor, Tensor]]) -> LabelledStack:
 
 
 def train_until_converged(
-    task: TrainingTask, budget: TrainingBudget
+    task: TrainingTask, most_steps: int
 ) -> Generator[float, None, FittedClassifiers]:
     """Trains a stack of classifiers by cross-entropy, pausing at each evaluation.
 
-    Each member continues from the learning rate and the initial weights that did best on
-    validation in a short trial. If validation loss stops falling, the member returns to its best
-    parameters with a smaller rate. After the last cut the member has converged and its result is
-    final. Members that have not converged when the steps of the budget run out restart from their
-    best parameters with their first rate. A member depends on its own records and seed alone.
+    Validation judges the average of a member's parameters over its last steps, which lies where
+    small learning rates would lead (Shamir and Zhang, arXiv 1212.1824, section 4). Evaluations
+    become rarer as training goes on. A member has converged after several without gain, and leaves
+    the stack. It depends on its own records and seed alone.
 
     Yields:
         Share of the work done, in (0, 1].
     """
-    rates = torch.tensor(task.learning_rates, device=task.training.x.device)
-    stack, done = _ClassifierStack(task, rates), 0.0
-    trial, most = min(budget.trial, budget.steps), budget.steps * (1 + budget.restarts)
-    if len(rates) > 1:
-        for taken in stack.train_to(trial):
-            yield (done := taken / most)
-        stack.choose_rates()
-    for round_ in range(1 + budget.restarts):
-        if round_:
-            stack.restart()
-        for taken in stack.train_to((1 + round_) * budget.steps):
-            yield (done := max(done, taken / most))
-    return stack.best_classifiers(most)
+    stack = _ClassifierStack(task)
+    for taken in stack.train_to(most_steps):
+        yield taken / most_steps
+    return stack.best_classifiers(most_steps)
 
 
 @torch.no_grad()
@@ -167,72 +155,57 @@ def _draw_batches(
 
 
 class _ClassifierStack:
-    """Classifiers in training; converged members leave, so that the others train faster.
+    """Classifiers in training; converged members leave, so that the others train faster."""
 
-    At first the stack has each member of the task once per learning rate, side by side.
-    """
-
-    def __init__(self, task: TrainingTask, rates: Tensor) -> None:
+    def __init__(self, task: TrainingTask) -> None:
         self._task, self._step, self._passes = task, 0, 0
-        device, times = task.training.x.device, len(rates)
-        # Index in the task of each member, and its place in the monitor.
-        self._member = torch.arange(len(task.seeds), device=device).repeat_interleave(times)
-        self._place = torch.arange(len(self._member), device=device)
-        self._rates = rates.repeat(len(task.seeds))
-        names = [task.purpose, *(f"{task.purpose} {i}" for i in range(1, times))]
-        self._randoms = [generator(seed, name) for seed in task.seeds for name in names]
-        networks = [task.architecture.initial(random) for random in self._randoms]
+        device, members = task.training.x.device, len(task.seeds)
+        self._place = torch.arange(members, device=device)  # in the task, of each member
+        self._randoms = [generator(seed, task.purpose) for seed in task.seeds]
         self._rows = [_rows_with_label(task.training, rows) for rows in task.training.rows]
         self._pass_steps = -(-task.training.rows.shape[1] // task.batch_size)
         self._interval = min(max(self._pass_steps, _MIN_INTERVAL), _MAX_INTERVAL)
-        self._next_evaluation = self._interval
-        self._draws, self._is_trial = [1] * len(task.seeds), times > 1
-        self._parameters = [p.to(device).requires_grad_() for p in stack_parameters(networks)]
-        self._monitor = _ConvergenceMonitor(self._parameters, self._rates)
-        self._optimiser = StackedAdam(self._parameters, self._rates)
-        self._batches = torch.empty(0, len(self._place), task.batch_size, dtype=torch.int64)
+        self._draws = [1] * members
+        networks = [task.architecture.initial(random) for random in self._randoms]
+        parameters = [p.to(device) for p in stack_parameters(networks)]
+        self._average = [p.clone() for p in parameters]
+        self._monitor = _ConvergenceMonitor(parameters)
+        rates = torch.full((members,), _LEARNING_RATE, device=device)
+        self._optimiser = StackedAdam(parameters, rates)
+        self._batches = torch.empty(0, members, task.batch_size, dtype=torch.int64)
 
     def train_to(self, end: int) -> Iterator[int]:
         """Trains up to a step; yields the number of steps taken at each evaluation."""
         while self._step < end and len(self._place):
-            if not len(self._batches):
-                self._begin_pass()
-            now, self._batches = self._batches.tensor_split(
-                [min(end, self._next_evaluation) - self._step]
-            )
-            for batch in now:
-                self._take_step(batch)
-            self._step += len(now)
-            if self._step in (end, self._next_evaluation):
-                self._next_evaluation = self._step + self._interval
-                self._evaluate()
-                yield self._step
-
-    def choose_rates(self) -> None:
-        """Continues with the best learning rate of each member of the task; others leave."""
-        members = len(self._task.seeds)
-        best = self._monitor.loss.view(members, -1).argmin(1)
-        index = torch.arange(members, device=best.device) * (len(self._place) // members) + best
-        self._keep(index)
-        self._monitor.keep(index)
-        self._place, self._is_trial = torch.arange(members, device=best.device), False
-
-    def restart(self) -> None:
-        """Returns members that have not converged to their best parameters and first rate."""
-        self._keep((~self._monitor.has_settled()[self._place]).nonzero()[:, 0])
-        self._monitor.restart(self._parameters, self._place)
-        self._rates.copy_(self._monitor.rates[self._place])
-        self._optimiser = StackedAdam(self._parameters, self._rates)
+            interval = max(self._interval, int(_INTERVAL_SHARE * self._step))
+            self._take_steps(min(interval, end - self._step))
+            self._evaluate()
+            yield self._step
 
     def best_classifiers(self, most_steps: int) -> FittedClassifiers:
         steps = np.geomspace(min(self._interval, most_steps), most_steps, _CURVE_STEPS)
-        return self._monitor.best_classifiers(self._draws, np.unique(steps.round()))
+        return FittedClassifiers(
+            self._monitor.best,
+            self._monitor.loss,
+            tuple(self._monitor.has_settled().tolist()),
+            tuple(self._draws),
+            self._monitor.curves(np.unique(steps.round())),
+        )
+
+    def _take_steps(self, count: int) -> None:
+        end = self._step + count
+        while self._step < end:
+            if not len(self._batches):
+                self._begin_pass()
+            now, self._batches = self._batches.tensor_split([end - self._step])
+            for batch in now:
+                self._take_step(batch)
 
     def _begin_pass(self) -> None:
         """Draws the minibatches of a pass over the records, and fresh inputs after the first."""
-        members = self._member.tolist()
+        members = self._place.tolist()
         if self._passes:
-            self._redraw_inputs(set(members))
+            self._redraw_inputs(members)
         self._passes += 1
         pairs = zip(self._randoms, members, strict=True)
         batches = [
@@ -241,7 +214,7 @@ class _ClassifierStack:
         ]
         self._batches = torch.from_numpy(np.stack(batches, 1)).to(self._place.device)
 
-    def _redraw_inputs(self, members: set[int]) -> None:
+    def _redraw_inputs(self, members: Sequence[int]) -> None:
         training, redraws = self._task.training, self._task.redraws
         for i in members if redraws else ():
             if (redraw := redraws[i]) is not None:
@@ -250,56 +223,58 @@ class _ClassifierStack:
                 training.x[rows] = drawn
 
     def _take_step(self, batch: Tensor) -> None:
-        training = self._task.training
-        logits = self._task.architecture.forward(self._parameters, training.x[batch])
-        loss = cross_entropy(logits, training.label[batch]).sum()
-        self._optimiser.step(torch.autograd.grad(loss, self._parameters))
+        training, parameters = self._task.training, self._optimiser.parameters
+        with differentiable(parameters):
+            logits = self._task.architecture.forward(parameters, training.x[batch])
+            loss = cross_entropy(logits, training.label[batch]).sum()
+            gradients = torch.autograd.grad(loss, parameters)
+        self._optimiser.step(gradients)
+        self._step += 1
+        weight = (1 + _AVERAGE_POWER) / (self._step + _AVERAGE_POWER)
+        torch._foreach_lerp_(self._average, parameters, weight)
 
     def _validation_loss(self) -> Tensor:
         validation = self._task.validation
-        rows = validation.rows[self._member]
-        log_p = log_probabilities(self._task.architecture, self._parameters, validation.x, rows)
+        rows = validation.rows[self._place]
+        log_p = log_probabilities(self._task.architecture, self._average, validation.x, rows)
         return cross_entropy(log_p, validation.label[rows])
 
     def _evaluate(self) -> None:
-        self._monitor.update(self._step, self._validation_loss(), self._parameters, self._place)
-        self._rates.copy_(self._monitor.rates[self._place])  # the optimiser holds views of these
-        converged = self._monitor.has_converged[self._place]
-        if bool(converged.any()) and not self._is_trial:
+        self._monitor.update(self._step, self._validation_loss(), self._average, self._place)
+        is_long, monitor = self._step >= _LONG_TRAINING, self._monitor
+        converged = (monitor.has_settled() if is_long else monitor.has_converged)[self._place]
+        if bool(converged.any()):
             self._keep((~converged).nonzero()[:, 0])
 
     def _keep(self, index: Tensor) -> None:
         self._randoms = [self._randoms[i] for i in index.tolist()]
-        self._member, self._place = self._member[index], self._place[index]
-        self._batches, self._rates = self._batches[:, index], self._rates[index]
-        state = {n: v[index] if v.ndim else v for n, v in self._optimiser.state().items()}
-        self._parameters = [p.detach()[index].requires_grad_() for p in self._parameters]
-        self._optimiser = StackedAdam(self._parameters, self._rates)
-        self._optimiser.restore(state)
+        self._place, self._batches = self._place[index], self._batches[:, index]
+        self._average = [average[index] for average in self._average]
+        self._optimiser.keep(index)
 
 
 class _ConvergenceMonitor:
-    """Best parameters and learning rate of every member, and whether it has converged."""
+    """Lowest validation loss of every member, its parameters there, and whether it converged.
 
-    def __init__(self, parameters: Sequence[Tensor], rates: Tensor) -> None:
-        self.rates, self._initial_rates = rates.clone(), rates
-        self.loss = torch.full_like(rates, torch.inf)
-        self._best = [p.detach().clone() for p in parameters]
+    Attributes:
+        loss: Nats, shape [M].
+        best: Parameters of shape [M, ...].
+    """
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.best = [p.clone() for p in parameters]
+        self.loss = self.best[0].new_full((len(self.best[0]),), torch.inf)
         self._mark = self.loss.clone()  # the loss at the last gain
-        self._waited, self._cuts = (torch.zeros_like(rates, dtype=torch.int64) for _ in range(2))
+        self._waited = torch.zeros_like(self.loss, dtype=torch.int64)
         self._history: list[Tensor] = []
         self._steps: list[int] = []  # of the history
 
     @property
     def has_converged(self) -> Tensor:
-        return self._cuts > _RATE_CUTS
+        return self._waited >= _PATIENCE
 
-    @torch.no_grad()
     def update(self, step: int, loss: Tensor, parameters: Sequence[Tensor], place: Tensor) -> None:
-        """Records the losses [m] of members in training, at these places [m] in the stack.
-
-        Their parameters [m, ...] are reset where the rate is cut.
-        """
+        """Records the losses [m] and parameters [m, ...] of members at these places [m]."""
         now = torch.full_like(self.loss, torch.inf)
         now[place] = loss
         better = now < self.loss
@@ -307,62 +282,23 @@ class _ConvergenceMonitor:
         self._history.append(self.loss)
         self._steps.append(step)
         chosen = better[place].nonzero()[:, 0]
-        for best, current in zip(self._best, parameters, strict=True):
+        for best, current in zip(self.best, parameters, strict=True):
             best[place[chosen]] = current[chosen]
         gained = self.loss < self._mark - _MIN_GAIN
         self._mark = torch.where(gained, self.loss, self._mark)
         self._waited = torch.where(gained, 0, self._waited + 1)
-        self._cut_rates(self._waited >= _PATIENCE, parameters, place)
-
-    def keep(self, index: Tensor) -> None:
-        """Continues with the members at these places, int64, shape [kept]."""
-        self.rates, self._initial_rates, self.loss, self._mark = (
-            values[index] for values in (self.rates, self._initial_rates, self.loss, self._mark)
-        )
-        self._waited, self._cuts = self._waited[index], self._cuts[index]
-        self._best = [best[index] for best in self._best]
-        self._history = [values[index] for values in self._history]
-
-    @torch.no_grad()
-    def restart(self, parameters: Sequence[Tensor], place: Tensor) -> None:
-        """Returns members at these places to their best parameters [m, ...] and first rate."""
-        self.rates[place] = self._initial_rates[place]
-        self._cuts[place] = self._waited[place] = 0
-        for best, current in zip(self._best, parameters, strict=True):
-            current.copy_(best[place])
 
     def has_settled(self) -> Tensor:
         """Whether members have converged or gained little in the last quarter of their steps."""
         # A single evaluation has no earlier one to compare with: nothing has converged.
         losses = [torch.full_like(self.loss, torch.inf), *self._history]
-        before = losses[min(len(losses) - 2, 3 * len(losses) // 4)]
+        before = losses[bisect_right(self._steps, 0.75 * self._steps[-1])]
         return self.has_converged | (before - self.loss < CONVERGED_GAIN)
 
-    def best_classifiers(
-        self, draws: Sequence[int], curve_steps: NDArray[np.float64]
-    ) -> FittedClassifiers:
-        return FittedClassifiers(
-            self._best,
-            self.loss,
-            self._initial_rates,
-            tuple(self.has_settled().tolist()),
-            tuple(draws),
-            self._curves(curve_steps),
-        )
-
-    def _curves(self, steps: NDArray[np.float64]) -> tuple[Curve, ...]:
+    def curves(self, steps: NDArray[np.float64]) -> tuple[Curve, ...]:
         """Loss of every member at the last evaluation before or at each step, else at the first."""
         if not self._history:
             return (Curve((), ()),) * len(self.loss)
         last = np.searchsorted(self._steps, steps, side="right") - 1
         losses = torch.stack(self._history)[last.clip(0)].T.tolist()
         return tuple(Curve(tuple(map(int, steps)), tuple(values)) for values in losses)
-
-    def _cut_rates(self, stuck: Tensor, parameters: Sequence[Tensor], place: Tensor) -> None:
-        """Lowers the rate of stuck members and returns them to their best parameters."""
-        self.rates = torch.where(stuck, self.rates * _RATE_FACTOR, self.rates)
-        self._cuts += stuck
-        self._waited = torch.where(stuck, 0, self._waited)
-        chosen = stuck[place].nonzero()[:, 0]
-        for best, current in zip(self._best, parameters, strict=True):
-            current[chosen] = best[place[chosen]]

@@ -21,7 +21,7 @@ from privnets.adversarial.attackers.convergence import (
     stack_records,
     train_until_converged,
 )
-from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING, Evidence, Exposure, known_secret
@@ -58,7 +58,7 @@ def fit_network(
     architecture: Architecture,
     evidence: Sequence[Evidence],
     seeds: Sequence[int],
-    budget: TrainingBudget,
+    steps: int,
 ) -> Generator[float, None, list[Posterior]]:
     """Fits one network to each release of a stack.
 
@@ -72,7 +72,7 @@ def fit_network(
         architecture: Network of one attacker; its outputs are logits.
         evidence: Releases, of equal shapes.
         seeds: One per release.
-        budget: Training steps of each network.
+        steps: Most training steps of each network.
 
     Yields:
         Share of the work done, in (0, 1].
@@ -81,8 +81,8 @@ def fit_network(
     views = [_NetworkView.create(release, sees_side) for release in evidence]
     inputs = [view.records() for view in views]
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
-    # Small data gain nothing from large minibatches, and sequences make them slow.
-    batch_size = min(128, max(32, attack.rows.shape[1] // 8))
+    # Sequences make large minibatches slow.
+    batch_size = min(64, max(32, attack.rows.shape[1] // 8))
     redraws = [view.redraw for view in views]
     task = TrainingTask(
         architecture,
@@ -93,7 +93,7 @@ def fit_network(
         redraws,
         batch_size=batch_size,
     )
-    fitted = yield from train_until_converged(task, budget)
+    fitted = yield from train_until_converged(task, steps)
     beliefs = (_beliefs(architecture, fitted.parameters, split) for split in (validation, test))
     is_frozen = [draws < 2 for draws in fitted.draws]
     rows = zip(*beliefs, fitted.converged, fitted.draws, is_frozen, fitted.curves, strict=True)
@@ -128,7 +128,7 @@ def fit_utility(
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
     seeds, redraws = [c.seed for c in configs], [view.redraw for view in views]
     task = TrainingTask(network, attack, validation, seeds, purpose, redraws)
-    fitted = yield from train_until_converged(task, profile.budget)
+    fitted = yield from train_until_converged(task, profile.steps)
     log_p = log_probabilities(network, fitted.parameters, test.x, test.rows)
     pairs = zip(log_p.double().cpu().numpy(), fitted.converged, strict=True)
     return [FittedUtility(*pair) for pair in pairs]

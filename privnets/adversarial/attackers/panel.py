@@ -257,7 +257,7 @@ def _fit_networks(
     """Posteriors of every network, per release."""
     posteriors: list[list[Posterior]] = [[] for _ in evidence]
     for name, architecture in panel.networks.items() if evidence else ():
-        run = fit_network(name, architecture, evidence, seeds, panel.profile.budget)
+        run = fit_network(name, architecture, evidence, seeds, panel.profile.steps)
         fitted = yield from discard_progress(run)
         for own, posterior in zip(posteriors, fitted, strict=True):
             own.append(posterior)

@@ -17,28 +17,13 @@ LEAST_DRAWS: Final = 4
 
 
 @dataclass(frozen=True)
-class TrainingBudget:
-    """Training steps of one network.
-
-    Attributes:
-        trial: Steps for each learning rate before the best one is chosen.
-        steps: Most steps before a restart.
-        restarts: Most restarts of a network that has not converged.
-    """
-
-    trial: int
-    steps: int
-    restarts: int
-
-
-@dataclass(frozen=True)
 class PanelProfile:
     """Data, size and training of all attackers of a panel.
 
     Attributes:
         records: Most records in the attack split.
         width_divisor: Networks have the problem's width divided by this number.
-        budget: Training of each network.
+        steps: Most training steps of each network.
         draws: Most releases of each record for attackers that are not networks.
         numbers: Most feature values in all these releases together, if they are more than
             `LEAST_DRAWS`.
@@ -46,7 +31,7 @@ class PanelProfile:
 
     records: int
     width_divisor: int
-    budget: TrainingBudget
+    steps: int
     draws: int
     numbers: int
 
@@ -60,6 +45,6 @@ class PanelProfile:
 
 
 PROFILES: Final[Mapping[ProfileName, PanelProfile]] = {
-    "quick": PanelProfile(2_000, 2, TrainingBudget(100, 1_500, 0), draws=8, numbers=2**23),
-    "full": PanelProfile(2**20, 1, TrainingBudget(500, 4_000, 2), draws=64, numbers=2**26),
+    "quick": PanelProfile(2_000, 2, 1_500, draws=8, numbers=2**23),
+    "full": PanelProfile(2**20, 1, 12_000, draws=64, numbers=2**26),
 }

@@ -29,7 +29,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import AttackerGuesses, Evidence
 
-_VERSION = 4
+_VERSION = 5
 _POLL_SECONDS = 0.2
 # Fields on which raw records and the attackers' training depend.
 _FIELDS = {

@@ -16,8 +16,9 @@ _STACK_PASS, _MEMBER_PASS, _DENSE, _OTHER = 1e-3, 2e-4, 2.5e-11, 4e-11
 _PANEL, _PANEL_NUMBER, _ATTACK_STEP = 1.0, 2.5e-6, 3e-4
 # Share of a panel's time that each doubling of the releases adds which attackers learn from.
 _DRAWING = 0.4
-# Neural attackers together cost this many of the smaller one, trained with this batch size.
-_ATTACKERS, _ATTACK_BATCH = 8, 128
+# Neural attackers together cost this many of the smaller one, trained with this batch size for
+# this many steps, of which few networks need more.
+_ATTACKERS, _ATTACK_BATCH, _ATTACK_STEPS = 8, 64, 2_500
 # Share of the networks' core-seconds on a GPU.
 _GPU_SHARE = 0.05
 # Releasers whose networks a CPU trains one member after another.
@@ -66,8 +67,7 @@ def evaluation_seconds(problem: Problem, config: AdversarialConfig, device: str 
     panel = _PANEL + records * numbers * _PANEL_NUMBER
     if config.noise_std:  # other attackers than networks train on releases with other noise too
         panel *= 1 + _DRAWING * math.log2(profile.most_draws(numbers))
-    # Restarts are rare, and few networks need all their steps. Two rates are tried side by side.
-    steps = profile.budget.trial + profile.budget.steps
+    steps = min(profile.steps, _ATTACK_STEPS)
     width = profile.width(problem.spec.attacker_width)
     products = steps * _ATTACK_BATCH * _sequence_steps(config, sizes)
     networks = products * _inference_seconds(sizes, problem.spec.network, width) * _ATTACKERS

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.problems import gaussian_mixture
 
 
 @pytest.fixture(scope="module")
 def small_panel() -> Iterator[None]:
     """Gives the quick panel few records and steps, and the mixture few test records."""
-    small = replace(PROFILES["quick"], records=400, budget=TrainingBudget(20, 200, 0), draws=4)
+    small = replace(PROFILES["quick"], records=400, steps=200, draws=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROFILES, "quick", small)
         patch.setattr(gaussian_mixture, "_TEST", 2_048)
@@ -24,6 +24,5 @@ def small_panel() -> Iterator[None]:
 @pytest.fixture
 def narrow_panel(small_panel, monkeypatch):
     """Attackers with two channels and few steps."""
-    budget = TrainingBudget(2, 20, 0)
-    narrow = replace(PROFILES["quick"], width_divisor=32, budget=budget, draws=1, records=60)
+    narrow = replace(PROFILES["quick"], width_divisor=32, steps=20, draws=1, records=60)
     monkeypatch.setitem(PROFILES, "quick", narrow)

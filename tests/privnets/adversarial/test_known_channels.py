@@ -15,7 +15,7 @@ from privnets.adversarial.attackers.classical import (
     NearestNeighbours,
 )
 from privnets.adversarial.attackers.panel import Panel, score_releases
-from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import Evidence, Exposure
 from privnets.networks.mlp import Perceptron
@@ -59,7 +59,7 @@ def test_the_panel_comes_near_the_bayes_error_of_a_geometric_channel(
     bayes = (channel.max(0).sum() / secrets) ** coordinates
     classes = secrets**coordinates
     networks = {"network": Perceptron((coordinates, 64, 64, classes))}
-    profile = replace(PROFILES["full"], budget=TrainingBudget(200, 1_500, 1))
+    profile = replace(PROFILES["full"], steps=3_000)
     panel = Panel(networks, ATTACKERS, profile)
     config, evidence = AdversarialConfig(problem="digits"), _sample(channel, coordinates, seed=1)
     (result,) = (r for r in score_releases([evidence], panel, [config], [None]) if r is not None)

@@ -27,7 +27,7 @@ from privnets.adversarial.attackers.panel import (
     build_panel,
     score_releases,
 )
-from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile, TrainingBudget
+from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import MISSING, Evidence, Exposure
@@ -70,7 +70,7 @@ def _evidence(draw: Draw, seed: int = 0, share: float = 0.5, utility: bool = Fal
 
 
 def _profile(steps: int) -> PanelProfile:
-    return replace(PROFILES["quick"], budget=TrainingBudget(steps // 5, steps, 0))
+    return replace(PROFILES["quick"], steps=steps)
 
 
 def _score(
@@ -78,7 +78,7 @@ def _score(
     networks=NETWORKS,
     specific=(),
     alpha=1.0,
-    steps=300,
+    steps=600,
     inferred=None,
 ):
     attackers = GENERAL | {attacker.name: attacker for attacker in specific}

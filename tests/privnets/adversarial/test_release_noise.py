@@ -18,7 +18,7 @@ from privnets.adversarial.attackers.classical import (
 )
 from privnets.adversarial.attackers.neural import fit_network
 from privnets.adversarial.attackers.panel import Panel, PanelResult, score_releases
-from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
@@ -30,7 +30,7 @@ from tests.support import finish
 DIMENSIONS, SIZES = 220, (400, 1_000, 4_000)
 BAYES = 0.88
 SHIFT = norm.ppf(BAYES)
-BUDGET = TrainingBudget(50, 200, 0)
+STEPS = 200
 NETWORK = Perceptron((DIMENSIONS, 8, 2))
 FROZEN = "flag/attacker_frozen_noise"
 ATTACKERS = {kind.name: kind() for kind in (LogisticRegression, NearestNeighbours, BoostedTrees)}
@@ -78,7 +78,7 @@ def _success(attacker, evidence: Evidence) -> float:
 
 
 def _score(evidence: Evidence, attackers=LINEAR, draws: int = 64) -> PanelResult:
-    profile = replace(PROFILES["full"], budget=BUDGET, draws=draws)
+    profile = replace(PROFILES["full"], steps=STEPS, draws=draws)
     panel = Panel({"network": NETWORK}, attackers, profile)
     config = AdversarialConfig(problem="digits")
     (result,) = (r for r in score_releases([evidence], panel, [config], [None]) if r is not None)
@@ -105,10 +105,10 @@ def test_the_panel_comes_near_the_best_attacker_where_one_draw_is_not_enough():
 
 def test_a_network_sees_a_fresh_release_in_every_pass():
     watched, streams = _record_streams(_linear_gaussian())
-    (posterior,) = finish(fit_network("network", NETWORK, [watched], [0], BUDGET))
+    (posterior,) = finish(fit_network("network", NETWORK, [watched], [0], STEPS))
     assert len(set(streams)) == len(streams) == posterior.draws - 1
     # A pass over 400 records in minibatches of 50 takes 8 steps.
-    assert posterior.draws == BUDGET.steps // 8
+    assert posterior.draws == STEPS // 8
 
 
 @pytest.mark.parametrize("attacker", ATTACKERS.values(), ids=ATTACKERS)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import evaluator
 from privnets.adversarial.evaluation.evaluator import evaluate_by_attackers, release_records
@@ -49,7 +49,7 @@ def intact(dependent_release: Release) -> Replicate:
     return _judge(dependent_release)
 
 
-PANEL = replace(PROFILES["quick"], records=800, budget=TrainingBudget(60, 1_500, 0), draws=4)
+PANEL = replace(PROFILES["quick"], records=800, steps=1_500, draws=4)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -133,7 +133,7 @@ def test_exchanged_labels_are_flagged(release):
 
 
 def test_untrained_networks_are_flagged(release, monkeypatch):
-    monkeypatch.setitem(PROFILES, "quick", replace(PANEL, budget=TrainingBudget(1, 1, 0)))
+    monkeypatch.setitem(PROFILES, "quick", replace(PANEL, steps=1))
     replicate = _judge(release)
     assert replicate.metrics["flag/attacker_not_converged"] == 1
     reasons = replicate.notes["flag/attacker_not_converged"].split("; ")

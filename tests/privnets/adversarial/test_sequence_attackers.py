@@ -16,13 +16,13 @@ from privnets.adversarial.attackers.classical import (
 )
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.attackers.panel import Panel, score_releases
-from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import MISSING, Evidence, Exposure, known_rows
 from privnets.networks.recurrent import Recurrent
 
 STEPS = 12
-PROFILE = replace(PROFILES["quick"], budget=TrainingBudget(40, 200, 0))
+PROFILE = replace(PROFILES["quick"], steps=200)
 ATTACKERS = {
     kind.name + suffix: kind()
     for suffix in ("", "_side")
