@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from privnets.adversarial.attackers import SIDE
 from privnets.adversarial.attackers.attacker import Posterior, ReleaseView
@@ -93,10 +94,10 @@ def _fit_attackers(
 ) -> list[list[Posterior]]:
     """Posteriors [attacker][release]."""
     panel, seeds = build_panel(problem, configs[0]), [config.seed for config in configs]
-    posteriors, budget = [], panel.profile.budget
+    posteriors, steps = [], panel.profile.steps
     for name, shape in panel.networks.items():
         with clock(f"attackers: {name}"):
-            posteriors.append(finish(fit_network(name, shape, evidence, seeds, budget)))
+            posteriors.append(finish(fit_network(name, shape, evidence, seeds, steps)))
     for sees_side in (False, True) if problem.spec.side_features else (False,):
         views = [ReleaseView(one, sees_side, panel.profile) for one in evidence]
         with clock("attackers: tables"):
@@ -153,7 +154,8 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = []
     for name in _TRIALS:
-        with tempfile.TemporaryDirectory() as empty:
+        # Idle threads of numerical libraries would count as processor time.
+        with tempfile.TemporaryDirectory() as empty, threadpool_limits(1):
             os.environ["PRIVNETS_CACHE"] = empty
             try:
                 rows += _rows(name)
