@@ -59,25 +59,32 @@ class ExperimentConfig(BaseModel):
 
         Two configurations with equal canonical forms give equal results, so they are one point.
         """
+        redundant = self.redundant_fields()
+        if not redundant:
+            return self
         fields = type(self).model_fields
-        defaults = {name: fields[name].default for name in self.redundant_fields()}
+        defaults = {name: fields[name].default for name in redundant}
         if all(getattr(self, name) == value for name, value in defaults.items()):
             return self
         return self.model_copy(update=defaults)
 
     def structure(self) -> str:
         """Returns the structural fields as canonical JSON; equal strings may share a stack."""
-        config = self.canonical()
-        names = [name for name in type(self).model_fields if name not in self.stackable]
-        return _STRUCTURE_ENCODER.encode({name: getattr(config, name) for name in names})
+        values, stackable = self.canonical().__dict__, self.stackable
+        return _STRUCTURE_ENCODER.encode({n: v for n, v in values.items() if n not in stackable})
 
     def resolved(self) -> dict[str, Scalar]:
         """Returns all fields but the seed, which distinguishes the replicates of a point.
 
         The entries of a mapping have dots in their names, as `model.params.max_depth`.
         """
-        names = [name for name in type(self).model_fields if name != "seed"]
-        return flatten({name: _json_value(getattr(self, name)) for name in names})
+        # Most values are scalars, which pydantic's conversion would slow down.
+        values = {
+            name: value if type(value) in _SCALARS else to_jsonable_python(value)
+            for name, value in self.__dict__.items()
+            if name != "seed"
+        }
+        return flatten(values)
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,7 @@ class OneOf:
         raise PydanticKnownError("literal_error", {"expected": expected})
 
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _TAG_MARK = "form "
 _MAX_LIST_TEXT = 500
 
@@ -161,7 +169,9 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Scalar]:
     """Joins the keys of nested mappings by dots; lists become JSON texts, or digests if long."""
     flat: dict[str, Scalar] = {}
     for name, value in values.items():
-        if isinstance(value, dict):  # an instance check of an abstract type takes longer
+        if type(value) in _SCALARS:
+            flat[name] = value
+        elif isinstance(value, dict):  # an instance check of an abstract type takes longer
             flat.update({f"{name}.{key}": each for key, each in flatten(value).items()})
         else:
             flat[name] = _list_text(value) if isinstance(value, list) else value
@@ -210,11 +220,6 @@ def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprin
         "data": fingerprint,
     }
     return hashlib.sha256(_ENCODER.encode(identity).encode()).hexdigest()[:20]
-
-
-def _json_value(value: Any) -> Any:
-    # Most values are scalars, which pydantic's conversion would slow down.
-    return value if isinstance(value, str | int | float | None) else to_jsonable_python(value)
 
 
 def _structural_value(value: Any) -> Any:

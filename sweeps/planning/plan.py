@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import Final
 
 import privnets
 from privnets.config import ExperimentConfig, nest, point_id
-from privnets.contract import Direction
+from privnets.contract import Direction, Experiment
 from privnets.points import TradeoffPoint
 from sweeps.errors import FieldError, InputError, StudyError
 from sweeps.planning.costs import cost_seconds, planned_trainings
@@ -235,7 +235,10 @@ class Plan:
         values = [nest({**self.study.fixed, **proposal}) for proposal in proposals]
         configs = [configure(experiment, each) for each in values]
         valid = [config for config in configs if not isinstance(config, str)]
-        points = iter(_points(self.study.experiment, valid, self.seeds))
+        by_structure = {config.structure(): config for config in valid}
+        known = {text: experiment.fingerprint(config) for text, config in by_structure.items()}
+        fingerprints = [known[config.structure()] for config in valid]
+        points = iter(_points(experiment, valid, fingerprints, self.seeds))
         return [config if isinstance(config, str) else next(points) for config in configs]
 
     def cost_seconds(self) -> float:
@@ -292,7 +295,9 @@ def make_plan(study: Study, num_points: int | None = None) -> Plan:
         notes = (*result.notes, _asks_note(study))
         return replace(plan, seeds=(base,), confirming_seeds=tuple(confirming), notes=notes)
     seeds = tuple(range(base, base + study.replicates))
-    points = tuple({p.point_id: p for p in _points(study.experiment, configs, seeds)}.values())
+    experiment = privnets.experiment(study.experiment)
+    planned = _points(experiment, configs, result.fingerprints, seeds)
+    points = tuple({point.point_id: point for point in planned}.values())
     notes = (*result.notes, *_merge_notes(study, result, len(points)))
     return replace(plan, points=points, seeds=seeds, notes=notes)
 
@@ -395,19 +400,16 @@ def summarize_plan(plan: Plan) -> PlanSummary:
 
 
 def _points(
-    name: str, configs: Iterable[ExperimentConfig], seeds: tuple[int, ...]
-) -> list[PlannedPoint]:
-    """Returns a point per configuration; equal ids differ in unused fields alone."""
-    experiment = privnets.experiment(name)
-    fingerprints: dict[str, str] = {}  # configurations of equal structure share their data
-    points = []
-    for config in (config.canonical() for config in configs):
-        structure = config.structure()
-        if structure not in fingerprints:
-            fingerprints[structure] = experiment.fingerprint(config)
-        identity = point_id(name, experiment.version, config, fingerprints[structure])
-        points.append(PlannedPoint(identity, config, seeds))
-    return points
+    experiment: Experiment,
+    configs: Sequence[ExperimentConfig],
+    fingerprints: Sequence[str],
+    seeds: tuple[int, ...],
+) -> Iterator[PlannedPoint]:
+    """Yields a point per configuration; equal ids differ in unused fields alone."""
+    for config, fingerprint in zip(configs, fingerprints, strict=True):
+        canonical = config.canonical()
+        identity = point_id(experiment.name, experiment.version, canonical, fingerprint)
+        yield PlannedPoint(identity, canonical, seeds)
 
 
 def _identity(point: PlannedPoint | str) -> str:

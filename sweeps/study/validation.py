@@ -39,11 +39,13 @@ class ValidationResult:
     Attributes:
         errors: Every mistake.
         configs: One configuration per proposed point, with the base seed; empty after mistakes.
+        fingerprints: Fingerprint of each configuration's data; empty if data were not checked.
         notes: Remarks on unusual but valid parts.
     """
 
     errors: tuple[FieldError, ...]
     configs: tuple[ExperimentConfig, ...] = ()
+    fingerprints: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -69,7 +71,9 @@ def validate_study(
     configs = validator.run()
     errors = tuple(map(study.source.locate, _merge_values(validator.errors)))
     notes = (*_notes(study, experiment), *validator.remarks)
-    return ValidationResult(errors, () if errors else tuple(configs), notes)
+    if errors:
+        return ValidationResult(errors, notes=notes)
+    return ValidationResult((), tuple(configs), tuple(validator.fingerprints), notes)
 
 
 def _registry_error(
@@ -82,9 +86,14 @@ def _registry_error(
 
 
 class StudyValidator:
-    """Validation of one study against one experiment; `errors` has the mistakes found so far.
+    """Validation of one study against one experiment.
 
     Invalid values are replaced by valid placeholders, so that one pass reports every error.
+
+    Attributes:
+        errors: Mistakes found so far.
+        remarks: Sentences on the data.
+        fingerprints: Fingerprint of each configuration's data, without those that are unreadable.
     """
 
     def __init__(
@@ -93,6 +102,7 @@ class StudyValidator:
         """Prepares a validation; see `validate_study` for the arguments."""
         self.errors: list[FieldError] = []
         self.remarks: dict[str, None] = {}
+        self.fingerprints: list[str] = []
         self._study = study
         self._experiment = experiment
         self._checks_data = data
@@ -254,6 +264,9 @@ class StudyValidator:
     def _check_configs(self, configs: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
         """Checks whole configurations, and their data; returns those whose data can be read."""
         readable = []
+        # Configurations of equal structure share their data, and report equal metrics.
+        numbers: dict[str, int] = {}
+        structures: list[int] = []
         for config in configs:
             try:
                 problems = self._experiment.invalid_fields(config)
@@ -261,18 +274,21 @@ class StudyValidator:
                 self._add_data_error(error)
                 continue
             readable.append(config)
+            structures.append(numbers.setdefault(config.structure(), len(numbers)))
             for problem in problems:
                 # A limit that follows from a placeholder says nothing about the study.
                 if not self._invalid_fields & set(problem.expected.split()):
                     self._add_to_field(problem.field, problem.value, problem.expected)
-        # Configurations of equal structure share their data, and report equal metrics.
-        samples = list({config.structure(): config for config in readable}.values())
+        samples = list(dict(zip(structures, readable, strict=True)).values())
+        fingerprints = []
         for config in samples if self._checks_data else ():
             try:
-                self._experiment.fingerprint(config)
+                fingerprints.append(self._experiment.fingerprint(config))
                 self.remarks |= dict.fromkeys(self._experiment.remarks(config))
             except DataError as error:
                 self._add_data_error(error)
+        if len(fingerprints) == len(samples):
+            self.fingerprints = [fingerprints[number] for number in structures]
         if samples:
             self._check_metrics(samples)
             if not self._invalid_fields:
