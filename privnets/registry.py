@@ -51,7 +51,8 @@ class Registry(Generic[T]):
 
     def names(self) -> tuple[str, ...]:
         """Returns the built-in names, in order, then the names that packages add, sorted."""
-        added = {point.name for point in installed_entry_points(self.group)} - self.builtin.keys()
+        installed = installed_entry_points(self.group)
+        added = {point.name for point in installed if point.name not in self.builtin}
         return (*self.builtin, *sorted(added))
 
     def get(self, name: str) -> T:
