@@ -45,7 +45,6 @@ _MIN_DRAW_GAIN = 1e-3  # nats of validation loss that twice as many releases mus
 _SPLIT_COLUMNS = 80  # among which a split of a tree chooses
 _TREES, _IMAGE_TREES = 300, 150
 _MAX_CLASS_TREES = 3_000  # over all classes; each iteration fits a tree per class
-_BINS = 63  # as accurate as 255 and faster (`tests/benchmarks/attackers.py`)
 _TREE_RATE, _IMAGE_TREE_RATE = 0.1, 0.2
 _PATIENCE = 10  # trees without gain before training stops
 _NEIGHBOURS = (1, 3, 7, 15, 31, 63, 127, 255, 511)
@@ -126,7 +125,6 @@ class BoostedTrees(TableAttacker):
             learning_rate=_IMAGE_TREE_RATE if tables.is_image else _TREE_RATE,
             max_iter=min(trees, max(_PATIENCE, _MAX_CLASS_TREES // _classes(attack))),
             max_features=min(1.0, _SPLIT_COLUMNS / attack.x.shape[1]),
-            max_bins=_BINS,
             early_stopping=True,
             n_iter_no_change=_PATIENCE,
             random_state=int(random.integers(2**31)),
