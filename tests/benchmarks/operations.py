@@ -30,34 +30,12 @@ _GAMES: Final[Mapping[str, Mapping[str, Any]]] = {
     "ECO": {"problem": "eco", "train_size": 443},
 }
 _FREE: Final = frozenset(
-    [
-        "view",
-        "permute",
-        "transpose",
-        "detach",
-        "expand",
-        "unsqueeze",
-        "squeeze",
-        "t",
-        "as_strided",
-        "select",
-        "slice",
-        "split",
-        "unbind",
-        "_unsafe_view",
-        "alias",
-        "split_with_sizes",
-        "unfold",
-        "empty",
-        "empty_like",
-        "new_empty",
-        "new_empty_strided",
-        "empty_strided",
-        "_reshape_alias",
-        "resize_",
-        "lift_fresh",
-        "view_as",
-    ]
+    (
+        *("view", "_unsafe_view", "view_as", "_reshape_alias", "as_strided", "alias", "detach"),
+        *("permute", "transpose", "t", "expand", "unsqueeze", "squeeze", "select", "slice"),
+        *("split", "split_with_sizes", "unbind", "unfold", "resize_", "lift_fresh"),
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
+    )
 )
 
 

@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from privnets.networks.convolution import ConvolutionalClassifier, convolve
+from privnets.networks.convolution import (
+    ConvolutionalClassifier,
+    convolve,
+    encode,
+    encode_grouped,
+    initial_encoder,
+)
 from privnets.networks.layers import stack_parameters
 from privnets.networks.mlp import Perceptron, forward
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
@@ -136,6 +142,19 @@ def test_gradients_of_a_stacked_convolution_are_those_of_convolutions(kernel, st
         theirs = torch.autograd.grad(layer(x[s]).square().sum(), list(layer.parameters()))
         for one, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(one[s], other, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_forms_of_an_encoder_have_equal_outputs_and_gradients(channels):
+    random = np.random.default_rng(0)
+    stack = stack_parameters([initial_encoder(random, 4, channels) for _ in range(2)])
+    leaves = [t.double().requires_grad_() for t in (*stack, _x(channels, 13, 13))]
+    found = []
+    for form in (encode, encode_grouped):
+        features = form(leaves[:-1], leaves[-1], (2, 1))
+        found.append([features, *torch.autograd.grad(features.square().sum(), leaves)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
