@@ -226,6 +226,7 @@ def stored_rows(database: str) -> Counter[str]:
         rows = {
             name: [dict(row) for row in connection.execute(table.select()).mappings()]
             for name, table in tables.items()
+            if name != "role_permissions"  # of the creator of each experiment, by its number
         }
     # A run counts by its point, the run of a sweep by its name, and an experiment not at all.
     names = {row["run_uuid"]: row["name"] for row in rows["runs"]}
@@ -269,8 +270,7 @@ def assert_both_ways_make_the_same_rows(
         files.append(sorted(("/".join(p.parts[-2:]), p.read_bytes()) for p in new))
         monkeypatch.setattr(batches, "ENDPOINT", "/api/2.0/no/such/path")
     assert [answer.status_code for answer in sent] == [200, 200, 200, 404, 404]
-    differing = [(added[0] - added[1]), (added[1] - added[0])]
-    assert [row for rows in differing for row in rows] == []
+    assert added[0] == added[1]
     assert sum(row.startswith("metrics:") for row in added[0]) > 20
     assert [content for _, content in files[0]] == [content for _, content in files[1]]
     assert len(files[0]) == 2
