@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +38,7 @@ from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
 from tests.support import finish
 
-_GAMES = {
+_GAMES: Mapping[str, Mapping[str, object]] = {
     "gaussian-mixture": {"steps": 100},
     "digits": {"steps": 150, "objective": "alpha", "gradient": "label"},
     "eco": {"steps": 15, "panel": "quick"},
