@@ -2,7 +2,7 @@
 
 `python -m tracking.team_app server ...` takes the arguments of `mlflow server ...`. Accounts and
 permissions are MLflow's own; its private names used here are checked against MLflow 3.17
-(`tests/tracking/test_team_app.py`).
+(`tests/tracking/test_server.py`).
 """
 
 from __future__ import annotations
