@@ -19,6 +19,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import Exposure, Minibatch, Pool
 from privnets.adversarial.training.batches import BatchSource, RecordReleaser
+from privnets.adversarial.training.capture import capture_step
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import (
     Role,
@@ -67,6 +68,9 @@ class Game:
         self._network = build_releaser(problem, first)
         is_pretrained = self._schedule.pretrained or self._network.copies_first
         self._pretraining = first.pretrain_steps if is_pretrained else 0
+        self._scales = _rate_scales(self._total, device)
+        self._pretraining_scales = _rate_scales(self._pretraining, device)
+        self._run_step = capture_step(self._take_step, device)
         self._batches = BatchSource(configs, self._network, pool, splits)
         self._groups = build_groups(problem, configs, self._schedule, device, _BETAS)
         self._releaser = _build_releaser_stack(self._network, configs, device)
@@ -149,6 +153,7 @@ class Game:
         self._objective.keep(members)
         self._log_prior = self._log_prior[index]
         self._curves.keep(index)
+        self._run_step = capture_step(self._take_step, index.device)
 
     def state(self) -> dict[str, Tensor]:
         """Copies all tensors from which a game over the same members continues."""
@@ -179,7 +184,7 @@ class Game:
     def _pretrain(self, steps: int) -> None:
         """Trains on raw records the networks that are then held fixed, and a releaser to copy."""
         for batch in self._batches.raw_batches(self._pretrained, self._pretrained + steps):
-            scale = _rate_scale(self._pretrained, self._pretraining)
+            scale = self._pretraining_scales[self._pretrained]
             self._train_networks(self._schedule.pretrained, batch.x, batch, scale)
             if self._network.copies_first:
                 with differentiable(parameters := self._releaser.parameters):
@@ -195,18 +200,35 @@ class Game:
     def _play(self, steps: int) -> None:
         last = min(self.step + steps, self._total)
         for batches in self._batches.game_batches(self.step, last):
-            scale = _rate_scale(self.step, self._total)
-            for batch in batches[:-1]:
-                with torch.no_grad():
-                    z = self._network.release(self._releaser.parameters, batch)
-                self._train_networks(self._schedule.adversary_step, z, batch, scale)
-            self._train_releaser(batches[-1], scale)
+            result = self._run_step(batches, self._scales[self.step])
+            logits = {name: result[name] for name in result if name not in ("z", "loss")}
+            self._curves.add_step(GameStep(batches[-1], result["z"], **logits), result["loss"])
             self.step += 1
             self._curves.add_point(self.step, self._releaser.parameters)
         self._curves.settle(self.configs)
 
+    def _take_step(self, batches: Sequence[Minibatch], scale: Tensor) -> dict[str, Tensor]:
+        """Takes the adversary's steps, then the releaser's; a CUDA graph may repeat it.
+
+        It depends on tensors alone, which it changes in place.
+
+        Args:
+            batches: Those of the adversary's steps, then that of the releaser's.
+            scale: Factor on learning rates, without dimensions.
+
+        Returns:
+            Fields of the releaser's `GameStep` but `batch`, and its `loss` [S].
+        """
+        for batch in batches[:-1]:
+            with torch.no_grad():
+                z = self._network.release(self._releaser.parameters, batch)
+            self._train_networks(self._schedule.adversary_step, z, batch, scale)
+        step, loss = self._train_releaser(batches[-1], scale)
+        tensors = {**vars(step), "batch": None, "loss": loss}
+        return {name: tensor.detach() for name, tensor in tensors.items() if tensor is not None}
+
     def _train_networks(
-        self, roles: Sequence[Role], z: Tensor, batch: Minibatch, scale: float
+        self, roles: Sequence[Role], z: Tensor, batch: Minibatch, scale: Tensor
     ) -> None:
         """Takes one step of cross-entropy for the groups of some roles."""
         released, raw = append_side(z, batch.side), append_side(batch.x, batch.side)
@@ -216,7 +238,7 @@ class Game:
             if group.roles[0] in roles:
                 group.train(records, labels, scale)
 
-    def _train_releaser(self, batch: Minibatch, scale: float) -> None:
+    def _train_releaser(self, batch: Minibatch, scale: Tensor) -> tuple[GameStep, Tensor]:
         parameters = self._releaser.parameters
         # At most the utility network trains beside the releaser.
         groups = [g for g in self._groups if g.roles[0] in self._schedule.releaser_step]
@@ -231,7 +253,7 @@ class Game:
         for group in groups:
             group.step(gradients[len(parameters) :], scale)
         self._releaser.step(gradients[: len(parameters)], scale)
-        self._curves.add_step(step, loss)
+        return step, loss
 
     def _game_step(self, z: Tensor, batch: Minibatch) -> GameStep:
         released: dict[Role, Tensor] = {"adversary": z, "utility": self._objective.utility_input(z)}
@@ -284,8 +306,11 @@ def _label(role: Role, batch: Minibatch) -> Tensor:
     return batch.utility
 
 
-def _rate_scale(taken: int, total: int) -> float:
-    return _LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + math.cos(math.pi * taken / total))
+def _rate_scales(steps: int, device: torch.device) -> Tensor:
+    """Factor on learning rates in each step, shape [steps]."""
+    angles = math.pi * torch.arange(steps, dtype=torch.float64) / max(steps, 1)
+    scales = _LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + angles.cos())
+    return scales.float().to(device)
 
 
 def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -203,7 +203,7 @@ class NetworkGroup:
         outputs = self.architecture.forward(self.parameters(own), records)
         return dict(zip(own, torch.split(outputs, self._members), strict=True))
 
-    def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: float) -> None:
+    def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: Tensor) -> None:
         """Takes one step of cross-entropy on records [S, n, ...] and labels [S, n, ...] by role.
 
         Learning rates are multiplied by `scale`. See `step` for frozen networks.
@@ -216,7 +216,7 @@ class NetworkGroup:
             gradients = torch.autograd.grad(loss, self.stack.parameters, torch.ones_like(loss))
         self.step(gradients, scale)
 
-    def step(self, gradients: Sequence[Tensor], scale: float) -> None:
+    def step(self, gradients: Sequence[Tensor], scale: Tensor) -> None:
         """Takes one step along gradients. A provider's frozen networks stay as they are."""
         if not self._is_frozen:
             self.stack.step(gradients, scale)

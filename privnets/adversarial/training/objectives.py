@@ -312,8 +312,8 @@ class RunningMean:
         """
         rate = 1 / RUNNING_STEPS
         moved = torch.lerp(self.value, batch.detach(), rate)
-        self.value = torch.where(is_known, moved, self.value)
-        self.weight = torch.where(is_known, self.weight + rate * (1 - self.weight), self.weight)
+        self.value.copy_(torch.where(is_known, moved, self.value))
+        self.weight.add_(rate * (1 - self.weight) * is_known)
         return self.value / self.weight.clamp_min(rate)
 
 

@@ -11,11 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import load_pool
+from privnets.adversarial.records import Minibatch, load_pool
 from privnets.adversarial.training.batches import BatchSource
+from privnets.adversarial.training.capture import capture_step
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
 from privnets.adversarial.training.releasers import build_releaser
@@ -75,6 +78,69 @@ def test_no_training_step_reads_a_value_from_the_device(shared):
     assert training.step == 3
     with pytest.raises(RuntimeError, match="meta"):
         training.parameters(0)[0].tolist()
+
+
+def trace_step(training: Game) -> fx.GraphModule:
+    """The operations of the next step, which is taken meanwhile."""
+
+    def step(fields: list[dict[str, torch.Tensor]], scale: torch.Tensor) -> None:
+        training._take_step([Minibatch(**own) for own in fields], scale)
+
+    return make_fx(step)(*inputs_of_step(training, 0))
+
+
+def inputs_of_step(training: Game, step: int) -> tuple[list[dict[str, torch.Tensor]], torch.Tensor]:
+    (batches,) = training._batches.game_batches(step, step + 1)
+    fields = [{n: t for n, t in vars(b).items() if t is not None} for b in batches]
+    return fields, training._scales[step]
+
+
+@pytest.mark.parametrize("shared", OBJECTIVES[:3])
+def test_the_operations_of_one_step_repeat_as_the_following_steps(shared):
+    """As a CUDA graph repeats them: no number of the first step is among them."""
+    configs = [config(**shared, **one) for one in VARIED]
+    played, repeated = game(*configs), game(*configs)
+    played.advance(6)
+    operations = trace_step(repeated)
+    for step in range(1, 6):
+        operations(*inputs_of_step(repeated, step))
+    for i in range(len(configs)):
+        torch.testing.assert_close(parameters(repeated, i), parameters(played, i))
+    state = repeated._objective.state()
+    for name, tensor in played._objective.state().items():
+        torch.testing.assert_close(state[name], tensor)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shared", OBJECTIVES)
+def test_captured_steps_train_as_eager_ones(shared):
+    configs = [config(**shared, **one) for one in VARIED]
+    problem = PROBLEMS.get("digits")
+    material = load_pool(problem, configs, "cuda")
+    captured, eager = (Game(problem, configs, *material) for _ in range(2))
+    eager._run_step = eager._take_step
+    for training in (captured, eager):
+        training.advance(training._pretraining + 20)
+    assert captured._run_step._graph is not None
+    for i in range(len(configs)):
+        torch.testing.assert_close(parameters(captured, i), parameters(eager, i), atol=2e-3, rtol=0)
+    captured.keep([0, 2])
+    captured.advance(10)
+    assert captured.step == STEPS
+
+
+@pytest.mark.gpu
+def test_a_step_that_reads_from_the_device_is_not_captured_and_a_warning_says_why():
+    def step(batches, scale):
+        return {"loss": batches[0].x.sum() * float(scale)}
+
+    run = capture_step(step, torch.device("cuda"))
+    batch = Minibatch(torch.ones(2, device="cuda"), torch.zeros(2), noise=torch.zeros(2))
+    for _ in range(3):
+        run([batch], torch.tensor(1.5, device="cuda"))
+    with pytest.warns(RuntimeWarning, match="cannot be a CUDA graph"):
+        result = run([batch], torch.tensor(2.0, device="cuda"))
+    assert result["loss"] == 4
 
 
 @pytest.mark.parametrize("shared", OBJECTIVES)
