@@ -201,8 +201,8 @@ class Game:
         last = min(self.step + steps, self._total)
         for batches in self._batches.game_batches(self.step, last):
             result = self._run_step(batches, self._scales[self.step])
-            logits = {name: result[name] for name in result if name not in ("z", "loss")}
-            self._curves.add_step(GameStep(batches[-1], result["z"], **logits), result["loss"])
+            loss = result.pop("loss")
+            self._curves.add_step(GameStep(batches[-1], **result), loss)
             self.step += 1
             self._curves.add_point(self.step, self._releaser.parameters)
         self._curves.settle(self.configs)
@@ -224,7 +224,8 @@ class Game:
                 z = self._network.release(self._releaser.parameters, batch)
             self._train_networks(self._schedule.adversary_step, z, batch, scale)
         step, loss = self._train_releaser(batches[-1], scale)
-        tensors = {**vars(step), "batch": None, "loss": loss}
+        logits = {"adversary": step.adversary, "utility": step.utility, "reference": step.reference}
+        tensors = {"z": step.z, **logits, "loss": loss}
         return {name: tensor.detach() for name, tensor in tensors.items() if tensor is not None}
 
     def _train_networks(
