@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -37,9 +38,24 @@ _EXPECTED: Final = {
 """Type of a pydantic error to the words for the expected values."""
 
 
+_MAX_LISTED_VALUES: Final = 5
+
+
 def field_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldError]:
     """Translates every error that `model.model_validate` raised."""
     return [_field_error(details, model) for details in error.errors(include_url=False)]
+
+
+def merge_values(errors: Iterable[FieldError]) -> Iterator[FieldError]:
+    """Merges errors that differ only in the given value."""
+    groups: dict[tuple[FieldPath, str], dict[str, FieldError]] = {}
+    for error in errors:
+        groups.setdefault((error.path, error.expected), {})[error.given] = error
+    for group in groups.values():
+        values = list(group)
+        more = len(values) - _MAX_LISTED_VALUES
+        given = ", ".join(values[:_MAX_LISTED_VALUES]) + (f" and {more} more" if more > 0 else "")
+        yield replace(next(iter(group.values())), given=given)
 
 
 def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:

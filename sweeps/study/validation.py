@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from privnets.contract import Experiment
 from privnets.data import DataError, UserFormError, user_files
 from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
-from sweeps.study.field_errors import field_errors
+from sweeps.study.field_errors import field_errors, merge_values
 from sweeps.study.search import SEARCHES, Search, find_setting_errors
 from sweeps.study.search_space import (
     Proposal,
@@ -29,7 +29,6 @@ from sweeps.study.search_space import (
 from sweeps.study.spec import MAX_POINTS, Claim, Study
 
 _MAX_SEED: Final = 2**31
-_MAX_LISTED_VALUES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def validate_study(
     user_files.set_folder(study.source.folder)
     validator = StudyValidator(study, experiment, invalid, data)
     configs = validator.run()
-    errors = tuple(map(study.source.locate, _merge_values(validator.errors)))
+    errors = tuple(map(study.source.locate, merge_values(validator.errors)))
     notes = (*_notes(study, experiment), *validator.remarks)
     if errors:
         return ValidationResult(errors, notes=notes)
@@ -425,18 +424,6 @@ def _allowed_value(schema: Mapping[str, Any]) -> object:
     if names := _names(schema):
         return names[0]
     return {"integer": 1, "number": 1.0, "boolean": False}.get(schema.get("type", ""), "")
-
-
-def _merge_values(errors: Iterable[FieldError]) -> Iterator[FieldError]:
-    """Merges errors that differ only in the given value."""
-    groups: dict[tuple[FieldPath, str], dict[str, FieldError]] = {}
-    for error in errors:
-        groups.setdefault((error.path, error.expected), {})[error.given] = error
-    for group in groups.values():
-        values = list(group)
-        more = len(values) - _MAX_LISTED_VALUES
-        given = ", ".join(values[:_MAX_LISTED_VALUES]) + (f" and {more} more" if more > 0 else "")
-        yield replace(next(iter(group.values())), given=given)
 
 
 def _notes(study: Study, experiment: Experiment) -> Iterator[str]:
