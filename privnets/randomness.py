@@ -13,7 +13,8 @@ def generator(seed: int, stream: str) -> np.random.Generator:
 
 def stream_key(seed: int, stream: str) -> NDArray[np.uint64]:
     """Returns the key of a seed for one purpose, shape [2]; for counter-based generators."""
-    return _sequence(seed, stream).generate_state(2, np.uint64)
+    key: NDArray[np.uint64] = _sequence(seed, stream).generate_state(2, np.uint64)  # type: ignore[assignment]
+    return key
 
 
 def _sequence(seed: int, stream: str) -> np.random.SeedSequence:

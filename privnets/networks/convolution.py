@@ -78,7 +78,8 @@ def encode_innermost(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[
         weight, bias = parameters[2 * layer : 2 * layer + 2]
         layers = maps, weight.flatten(0, 1), bias.flatten(), stride, networks
         maps = _LeakyConvolution.apply(*layers)  # type: ignore[no-untyped-call]
-    return maps.unflatten(1, (networks, -1)).transpose(0, 1).flatten(2)
+    features = maps.view(len(maps), networks, -1, *maps.shape[2:])
+    return features.transpose(0, 1).flatten(2)
 
 
 class _LeakyConvolution(torch.autograd.Function):
@@ -122,10 +123,11 @@ def _fold(
     gradient: Tensor, weight: Tensor, stride: int, groups: int, size: Sequence[int]
 ) -> Tensor:
     """Gradient at the input of a grouped convolution, by a matrix product for each patch."""
-    matrices = weight.unflatten(0, (groups, -1)).flatten(2).mT
-    patches = matrices @ gradient.flatten(2).unflatten(1, (groups, -1))
+    matrices = weight.view(groups, -1, *weight.shape[1:]).flatten(2).mT
+    rows = gradient.flatten(2)
+    patches = matrices @ rows.view(len(rows), groups, -1, rows.shape[2])
     kernel = weight.shape[-1]
-    return fold(patches.flatten(1, 2), list(size), kernel, 1, kernel // 2, stride)
+    return fold(patches.flatten(1, 2), tuple(size), kernel, 1, kernel // 2, stride)
 
 
 def _move_channels_inside(images: Tensor) -> Tensor:
