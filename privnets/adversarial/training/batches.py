@@ -21,7 +21,7 @@ from privnets.randomness import stream_key
 
 # Random words and record values, over all members, that are drawn and read together; they change no
 # batch. A CPU keeps few words in its cache, and other devices draw many by as many calls as few.
-_MAX_DRAWN_WORDS, _MAX_DRAWN_WORDS_ON_CPU = 2**26, 2**18
+_MAX_DRAWN_WORDS, _MAX_DRAWN_WORDS_ON_CPU = 2**26, 2**20
 _MAX_READ_NUMBERS = 2**22
 
 
