@@ -71,7 +71,8 @@ class ExperimentConfig(BaseModel):
     def structure(self) -> str:
         """Returns the structural fields as canonical JSON; equal strings may share a stack."""
         values, stackable = self.canonical().__dict__, self.stackable
-        return _STRUCTURE_ENCODER.encode({n: v for n, v in values.items() if n not in stackable})
+        names = [name for name in type(self).model_fields if name not in stackable]
+        return _STRUCTURE_ENCODER.encode({name: values[name] for name in names})
 
     def resolved(self) -> dict[str, Scalar]:
         """Returns all fields but the seed, which distinguishes the replicates of a point.
@@ -79,9 +80,10 @@ class ExperimentConfig(BaseModel):
         The entries of a mapping have dots in their names, as `model.params.max_depth`.
         """
         # Most values are scalars, which pydantic's conversion would slow down.
+        fields = ((name, getattr(self, name)) for name in type(self).model_fields)
         values = {
             name: value if type(value) in _SCALARS else to_jsonable_python(value)
-            for name, value in self.__dict__.items()
+            for name, value in fields
             if name != "seed"
         }
         return flatten(values)

@@ -203,7 +203,8 @@ class _CrossEntropy:
     def inverse_curvature(self, divisor: int) -> Tensor:
         """Inverse of X'X/(divisor n) plus the curvature of the penalty, shape [S, p, p]."""
         product = self.x @ self.x.mT / (divisor * self.x.shape[2])
-        floor = 1e-9 * torch.diagonal(product, dim1=1, dim2=2).sum(1)[:, None, None]
+        # For features without variation and no weight decay.
+        floor = 1e-9 * torch.diagonal(product, dim1=1, dim2=2).sum(1)[:, None, None] + 1e-12
         identity = torch.eye(self.x.shape[1], dtype=self.x.dtype, device=self.x.device)
         inverse: Tensor = torch.linalg.inv(product + (2 * self.decay + floor) * identity)
         return inverse

@@ -85,7 +85,7 @@ class SharedTrainer(Trainer):
 
     @abstractmethod
     def fit(self, batch: ModelBatch) -> tuple[Tensor, Tensor]:
-        """Trains models; a result must not depend on the rest of the batch.
+        """Trains models; a result depends on the rest of the batch by rounding alone.
 
         Returns:
             Flat parameters, shape [S, d], float64, and whether each model converged, shape [S].

@@ -1,7 +1,8 @@
-"""Random numbers by position: the same on every device, alone or in a stack.
+"""Random numbers by position: the same words on every device, alone or in a stack.
 
-The generator is Philox 4x64-10 (Salmon et al., SC 2011), a function of a key and a counter. NumPy
-computes it on a CPU, and torch's 64-bit integers on other devices.
+Normal numbers are the same to rounding. The generator is Philox 4x64-10 (Salmon et al., SC 2011), a
+function of a key and a counter. NumPy computes it on a CPU, and torch's 64-bit integers on other
+devices.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ def uniform(words: Tensor) -> Tensor:
 def standard_normal(words: Tensor) -> Tensor:
     """Gaussian numbers by the Box-Muller transform, float32, of the shape of the words.
 
-    The last dimension must be even. No number exceeds 6.6: beyond are 4 in 10^11 of the normal law.
+    The last dimension must be even. Numbers lie in [-6.6, 6.6], which a normal variable leaves with
+    probability 4e-11.
     """
     half = words.shape[-1] // 2
     radius = (words[..., :half] & 0x7FFFFFFF).float().add_(1).mul_(2.0**-31)

@@ -68,7 +68,7 @@ NetworkName = Annotated[
 ]
 NoiseSeed = Annotated[
     int | None,
-    typer.Option(help="Repeat the noise of this seed.", show_default="fresh noise"),
+    typer.Option(min=0, help="Repeat the noise of this seed.", show_default="fresh noise"),
 ]
 
 

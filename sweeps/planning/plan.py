@@ -236,8 +236,8 @@ class Plan:
         configs = [configure(experiment, each) for each in values]
         valid = [config for config in configs if not isinstance(config, str)]
         by_structure = {config.structure(): config for config in valid}
-        known = {text: experiment.fingerprint(config) for text, config in by_structure.items()}
-        fingerprints = [known[config.structure()] for config in valid]
+        of_data = {text: experiment.fingerprint(config) for text, config in by_structure.items()}
+        fingerprints = [of_data[config.structure()] for config in valid]
         points = iter(_points(experiment, valid, fingerprints, self.seeds))
         return [config if isinstance(config, str) else next(points) for config in configs]
 

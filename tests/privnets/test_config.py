@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import ClassVar
 
 import pytest
@@ -23,6 +24,10 @@ class Ordered(ExperimentConfig):
     alpha: float = Field(1.0, ge=0, allow_inf_nan=True)
     power: float = Field(2.0, ge=0, allow_inf_nan=True)
     weight: float = 1.0
+
+    @cached_property
+    def strength(self) -> float:
+        return self.weight * self.power
 
 
 def make_id(**values: float) -> str:
@@ -45,6 +50,13 @@ def test_point_ids_are_stable() -> None:
     """A changed identity would train every finished sweep again."""
     assert make_id() == "cb51bf4588164fae9deb"
     assert make_id(alpha=math.inf) == "f64421945336e059f51b"
+
+
+def test_cached_properties_are_no_fields() -> None:
+    config = Ordered()
+    before = config.structure(), config.resolved(), make_id()
+    assert config.strength == 2
+    assert (config.structure(), config.resolved(), point_id("e", 1, config, "data")) == before
 
 
 @pytest.mark.parametrize("value", [{"alpha": math.nan}, {"weight": math.inf}, {"weight": math.nan}])

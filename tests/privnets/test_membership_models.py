@@ -109,6 +109,19 @@ def test_the_gradient_vanishes_at_a_logistic_model(classes, least_decay):
     assert float(gradient.abs().max()) <= 1.01e-7
 
 
+def test_records_without_features_disturb_no_other_model():
+    random = generator(0, "test")
+    x = torch.from_numpy(random.standard_normal((2, 40, 3)))
+    x[0] = 0
+    y = torch.from_numpy(random.integers(0, 2, (2, 40)))
+    for decay in (torch.zeros(2).double(), torch.tensor([0.0, 0.1]).double()):
+        weights, converged = fit_logistic(x, y, 2, decay)
+        alone, _ = fit_logistic(x[1:], y[1:], 2, decay[1:])
+        assert converged.all()
+        assert not weights[0].any()
+        torch.testing.assert_close(weights[1:], alone, rtol=0, atol=1e-7)
+
+
 def test_separable_data_without_decay_are_reported_as_unconverged():
     x = torch.tensor([[[-1.0], [1.0], [2.0]]]).double()
     _, converged = fit_logistic(x, torch.tensor([[0, 1, 1]]), 2, torch.zeros(1).double())

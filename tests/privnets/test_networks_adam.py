@@ -83,6 +83,31 @@ def test_a_restored_optimiser_continues_bit_for_bit():
         assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("networks", [3, 16])  # with and without padding
+def test_gradients_may_have_any_strides(networks):
+    parameters, copies = ([torch.ones(networks, 1)] for _ in range(2))
+    rates = torch.full((networks,), 0.1)
+    columns = torch.arange(3.0 * networks).view(networks, 3)
+    gradient = columns[:, 1:2]
+    StackedAdam(parameters, rates).step([gradient])
+    StackedAdam(copies, rates).step([gradient.contiguous()])
+    assert torch.equal(parameters[0], copies[0])
+    StackedAdam(parameters, rates).step([torch.tensor(2.0).expand(networks, 1)])
+    StackedAdam(copies, rates).step([torch.full((networks, 1), 2.0)])
+    assert torch.equal(parameters[0], copies[0])
+
+
+def test_a_restored_optimiser_forgets_a_gradient_that_is_not_finite():
+    parameters = [torch.ones(2, 3)]
+    adam = StackedAdam(parameters, _RATES[:2])
+    state = adam.state()
+    adam.step([torch.full((2, 3), torch.nan)])
+    adam.restore(state)
+    adam.step([torch.ones(2, 3)])
+    # The first step has the length of the learning rate.
+    torch.testing.assert_close(parameters[0], 1 - _RATES[:2, None].expand(2, 3))
+
+
 def test_state_of_another_shape_is_refused():
     adam = StackedAdam(_parameters(), _RATES)
     other = StackedAdam([p[:1] for p in _parameters()], _RATES[:1])

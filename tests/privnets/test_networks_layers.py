@@ -145,16 +145,21 @@ def test_gradients_of_a_stacked_convolution_are_those_of_convolutions(kernel, st
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_forms_of_an_encoder_have_equal_outputs_and_gradients(channels):
+@pytest.mark.parametrize("trained", [slice(None), slice(-1, None)])  # all, or the images alone
+@pytest.mark.parametrize(("networks", "dtype"), [(2, torch.float64), (5, torch.float32)])
+def test_forms_of_an_encoder_have_equal_outputs_and_gradients(channels, trained, networks, dtype):
+    """Also for more networks than are convolved together."""
     random = np.random.default_rng(0)
-    stack = stack_parameters([initial_encoder(random, 4, channels) for _ in range(2)])
-    leaves = [t.double().requires_grad_() for t in (*stack, _x(channels, 13, 13))]
+    stack = stack_parameters([initial_encoder(random, 4, channels) for _ in range(networks)])
+    images = torch.from_numpy(random.standard_normal((networks, 5, channels, 13, 13)))
+    tensors = [t.to(dtype) for t in (*stack, images)]
+    leaves = [t.requires_grad_() for t in tensors[trained]]
     found = []
     for form in (encode, encode_grouped):
-        features = form(leaves[:-1], leaves[-1], (2, 1))
+        features = form(tensors[:-1], tensors[-1], (2, 1))
         found.append([features, *torch.autograd.grad(features.square().sum(), leaves)])
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

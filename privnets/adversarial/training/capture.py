@@ -17,55 +17,59 @@ Step = Callable[[Sequence[Minibatch], Tensor], dict[str, Tensor]]
 _WARM_UPS = 3  # first calls, in which libraries choose kernels and allocate workspaces
 
 
-def capture_step(step: Step, device: torch.device) -> Step:
-    """Returns a function equal to `step`, which is captured on a CUDA device.
+class StepRunner:
+    """Takes the steps of one stack; on a CUDA device from a graph that it captures.
 
-    All calls must have batches of equal shapes.
+    It keeps no reference to the step, whose owner would then never be freed at once.
     """
-    return _CapturedStep(step) if device.type == "cuda" else step
 
-
-class _CapturedStep:
-    """Step that is called a few times, then captured, then replayed."""
-
-    def __init__(self, step: Step) -> None:
-        self._step, self._calls = step, 0
-        self._stream: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    def __init__(self, device: torch.device) -> None:
+        """Prepares to run steps on a device; all have batches of equal shapes."""
+        self._calls = 0
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[Tensor] = []
         self._outputs: dict[str, Tensor] = {}
 
-    def __call__(self, batches: Sequence[Minibatch], scale: Tensor) -> dict[str, Tensor]:
+    def run(self, step: Step, batches: Sequence[Minibatch], scale: Tensor) -> dict[str, Tensor]:
+        """Returns what `step` returns: eagerly at first, and then by the graph."""
+        if self._stream is None:
+            return step(batches, scale)
         self._calls += 1
         if self._calls == _WARM_UPS + 1:
-            self._capture(batches, scale)
+            self._capture(step, batches, scale)
         if self._graph is None:
-            return self._call_on_stream(batches, scale)
+            return _call_on_stream(self._stream, step, batches, scale)
         torch._foreach_copy_(self._inputs, _tensors(batches, scale))
         self._graph.replay()
         return {name: tensor.clone() for name, tensor in self._outputs.items()}
 
-    def _call_on_stream(self, batches: Sequence[Minibatch], scale: Tensor) -> dict[str, Tensor]:
-        current = torch.cuda.current_stream()
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            outputs = self._step(batches, scale)
-        current.wait_stream(self._stream)
-        return outputs
-
-    def _capture(self, batches: Sequence[Minibatch], scale: Tensor) -> None:
+    def _capture(self, step: Step, batches: Sequence[Minibatch], scale: Tensor) -> None:
         """Records a step without taking it."""
         graph, own_scale = torch.cuda.CUDAGraph(), scale.clone()
         own = [replace(b, **{n: t.clone() for n, t in _fields(b).items()}) for b in batches]
         try:
             with torch.cuda.graph(graph, stream=self._stream):
-                self._outputs = self._step(own, own_scale)
+                self._outputs = step(own, own_scale)
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             message = f"training is slower, as its steps cannot be a CUDA graph: {reason}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         else:
             self._graph, self._inputs = graph, _tensors(own, own_scale)
+
+
+def _call_on_stream(
+    stream: torch.cuda.Stream, step: Step, batches: Sequence[Minibatch], scale: Tensor
+) -> dict[str, Tensor]:
+    current = torch.cuda.current_stream()
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        outputs = step(batches, scale)
+    current.wait_stream(stream)
+    return outputs
 
 
 def _tensors(batches: Sequence[Minibatch], scale: Tensor) -> list[Tensor]:

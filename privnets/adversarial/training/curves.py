@@ -47,9 +47,9 @@ class TrainingCurves:
         self._steps: list[int] = []
         self._points: dict[str, list[Tensor]] = {}
 
-    def add_step(self, step: GameStep, loss: Tensor) -> None:
-        """Records a releaser step and its loss, shape [S]."""
-        values = {"loss/releaser": loss.detach(), "distortion": step.distortion.detach()}
+    def add_step(self, step: GameStep, loss: Tensor, distortion: Tensor) -> None:
+        """Records a releaser step, its loss [S] and its distortion [S]."""
+        values = {"loss/releaser": loss.detach(), "distortion": distortion.detach()}
         tensors = {"adversary": step.adversary, "secret": step.batch.secret}
         if step.utility is not None and step.batch.utility is not None:
             tensors |= {"utility": step.utility, "label": step.batch.utility}

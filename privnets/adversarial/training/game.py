@@ -19,7 +19,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import Exposure, Minibatch, Pool
 from privnets.adversarial.training.batches import BatchSource, RecordReleaser
-from privnets.adversarial.training.capture import capture_step
+from privnets.adversarial.training.capture import StepRunner
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import (
     Role,
@@ -70,7 +70,7 @@ class Game:
         self._pretraining = first.pretrain_steps if is_pretrained else 0
         self._scales = _rate_scales(self._total, device)
         self._pretraining_scales = _rate_scales(self._pretraining, device)
-        self._run_step = capture_step(self._take_step, device)
+        self._runner = StepRunner(device)
         self._batches = BatchSource(configs, self._network, pool, splits)
         self._groups = build_groups(problem, configs, self._schedule, device, _BETAS)
         self._releaser = _build_releaser_stack(self._network, configs, device)
@@ -153,7 +153,7 @@ class Game:
         self._objective.keep(members)
         self._log_prior = self._log_prior[index]
         self._curves.keep(index)
-        self._run_step = capture_step(self._take_step, index.device)
+        self._runner = StepRunner(index.device)
 
     def state(self) -> dict[str, Tensor]:
         """Copies all tensors from which a game over the same members continues."""
@@ -200,9 +200,9 @@ class Game:
     def _play(self, steps: int) -> None:
         last = min(self.step + steps, self._total)
         for batches in self._batches.game_batches(self.step, last):
-            result = self._run_step(batches, self._scales[self.step])
-            loss = result.pop("loss")
-            self._curves.add_step(GameStep(batches[-1], **result), loss)
+            result = self._runner.run(self._take_step, batches, self._scales[self.step])
+            recorded = {name: result.pop(name) for name in ("loss", "distortion")}
+            self._curves.add_step(GameStep(batches[-1], **result), **recorded)
             self.step += 1
             self._curves.add_point(self.step, self._releaser.parameters)
         self._curves.settle(self.configs)
@@ -217,7 +217,7 @@ class Game:
             scale: Factor on learning rates, without dimensions.
 
         Returns:
-            Fields of the releaser's `GameStep` but `batch`, and its `loss` [S].
+            Fields of the releaser's `GameStep` but `batch`, its `loss` [S] and `distortion` [S].
         """
         for batch in batches[:-1]:
             with torch.no_grad():
@@ -225,7 +225,7 @@ class Game:
             self._train_networks(self._schedule.adversary_step, z, batch, scale)
         step, loss = self._train_releaser(batches[-1], scale)
         logits = {"adversary": step.adversary, "utility": step.utility, "reference": step.reference}
-        tensors = {"z": step.z, **logits, "loss": loss}
+        tensors = {"z": step.z, **logits, "loss": loss, "distortion": step.distortion}
         return {name: tensor.detach() for name, tensor in tensors.items() if tensor is not None}
 
     def _train_networks(
@@ -257,12 +257,10 @@ class Game:
         return step, loss
 
     def _game_step(self, z: Tensor, batch: Minibatch) -> GameStep:
-        released: dict[Role, Tensor] = {"adversary": z, "utility": self._objective.utility_input(z)}
-        inputs = {
-            role: append_side(released[role], batch.side)
-            for role in self._schedule.roles
-            if role in released
-        }
+        released: dict[Role, Tensor] = {"adversary": z}
+        if "utility" in self._schedule.roles:
+            released["utility"] = self._objective.utility_input(z)
+        inputs = {role: append_side(own, batch.side) for role, own in released.items()}
         logits = infer_logits(self._groups, inputs)
         raw_role, reference = self._schedule.raw_data_role, None
         if raw_role is not None:

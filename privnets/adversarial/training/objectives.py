@@ -403,7 +403,7 @@ def _log_mean_exp(scores: Tensor, counted: Tensor) -> Tensor:
 
     Scores are taken relative to the largest, so that nothing overflows. Where they differ little,
     as near order 1, expm1 and log1p keep the digits of the difference. The mean of n exponentials
-    is at least 1 / n, which leaves log1p enough digits for a minibatch.
+    is at least 1 / n, so that the error of log1p is at most about n roundings.
     """
     number = counted.sum(1).clamp_min(1).to(scores.dtype)
     lowest = torch.finfo(scores.dtype).min

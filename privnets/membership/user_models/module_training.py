@@ -134,7 +134,7 @@ class ModuleJob:
         for part, own in zip(stack.split(), self._split(models, stack), strict=True):
             curve = _LossCurve(self, part)
             with torch.random.fork_rng():
-                torch.manual_seed(self._draw_seed(own[0], "training"))
+                torch.manual_seed(self._model_seed(own[0], "training"))
                 if self.is_private:
                     self._train_privately(part, own, curve)
                 else:
@@ -161,7 +161,7 @@ class ModuleJob:
             recipe.weight_decay * one,
             partial(learning_rate_factor, recipe),
         )
-        randoms = [generator(self._draw_seed(j, "private training"), "batches") for j in models]
+        randoms = [generator(self._model_seed(j, "private training"), "batches") for j in models]
         members = self.request.design.sets[models.start : models.stop].astype(np.int64)
         train_privately(
             make_optimiser(stack, recipe),
@@ -177,7 +177,7 @@ class ModuleJob:
     def module(self, model: int) -> torch.nn.Module:
         """Makes a module with the random parameters of a model."""
         with torch.random.fork_rng():
-            torch.manual_seed(self._draw_seed(model, "parameters"))
+            torch.manual_seed(self._model_seed(model, "parameters"))
             module: torch.nn.Module = make_module(self.reference, self.inputs, self.outputs)
             if any(map(is_lazy, module.parameters())):
                 module(self.x[:2].cpu())  # sets the shapes of its parameters
@@ -211,8 +211,8 @@ class ModuleJob:
         """Batches of each model's training set, in an order of its own in each epoch."""
         sets = self.request.design.sets[models.start : models.stop].astype(np.int64)
         size, count = sets.shape[1], self.batch_size
-        randoms = [generator(self._draw_seed(j, "batches"), "order") for j in models]
-        augmentations = [generator(self._draw_seed(j, "batches"), "augmentation") for j in models]
+        randoms = [generator(self._model_seed(j, "batches"), "order") for j in models]
+        augmentations = [generator(self._model_seed(j, "batches"), "augmentation") for j in models]
         for step in range(self.reference.training.steps):
             start = step % (size // count) * count
             if start == 0 and count < size:
@@ -261,7 +261,7 @@ class ModuleJob:
             )
         return values
 
-    def _draw_seed(self, model: int, purpose: str) -> int:
+    def _model_seed(self, model: int, purpose: str) -> int:
         seed = self.request.design.config.seed
         return int(generator(seed, f"model {model} {purpose}").integers(2**31))
 

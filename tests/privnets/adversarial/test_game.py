@@ -18,7 +18,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import Minibatch, load_pool
 from privnets.adversarial.training.batches import BatchSource
-from privnets.adversarial.training.capture import capture_step
+from privnets.adversarial.training.capture import StepRunner
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
 from privnets.adversarial.training.releasers import build_releaser
@@ -118,10 +118,10 @@ def test_captured_steps_train_as_eager_ones(shared):
     problem = PROBLEMS.get("digits")
     material = load_pool(problem, configs, "cuda")
     captured, eager = (Game(problem, configs, *material) for _ in range(2))
-    eager._run_step = eager._take_step
+    eager._runner = StepRunner(torch.device("cpu"))  # captures nothing
     for training in (captured, eager):
         training.advance(training._pretraining + 20)
-    assert captured._run_step._graph is not None
+    assert captured._runner._graph is not None
     for i in range(len(configs)):
         torch.testing.assert_close(parameters(captured, i), parameters(eager, i), atol=2e-3, rtol=0)
     captured.keep([0, 2])
@@ -134,12 +134,12 @@ def test_a_step_that_reads_from_the_device_is_not_captured_and_a_warning_says_wh
     def step(batches, scale):
         return {"loss": batches[0].x.sum() * float(scale)}
 
-    run = capture_step(step, torch.device("cuda"))
+    runner = StepRunner(torch.device("cuda"))
     batch = Minibatch(torch.ones(2, device="cuda"), torch.zeros(2), noise=torch.zeros(2))
     for _ in range(3):
-        run([batch], torch.tensor(1.5, device="cuda"))
+        runner.run(step, [batch], torch.tensor(1.5, device="cuda"))
     with pytest.warns(RuntimeWarning, match="cannot be a CUDA graph"):
-        result = run([batch], torch.tensor(2.0, device="cuda"))
+        result = runner.run(step, [batch], torch.tensor(2.0, device="cuda"))
     assert result["loss"] == 4
 
 

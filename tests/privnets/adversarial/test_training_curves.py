@@ -51,7 +51,7 @@ def _curves(every: int = _EVERY) -> TrainingCurves:
 
 def _play(curves: TrainingCurves, steps: Sequence[tuple[GameStep, Tensor, Tensor]], first: int = 0):
     for i, (seen, loss, theta) in enumerate(steps, first + 1):
-        curves.add_step(seen, loss)
+        curves.add_step(seen, loss, seen.distortion)
         curves.add_point(i, [theta])
     curves.settle(_CONFIGS)
 
@@ -92,7 +92,7 @@ def test_a_point_is_the_mean_of_the_steps_before_it(reference):
 def test_a_point_averages_more_steps_than_are_evaluated_together():
     steps, curves = _steps(50), _curves(50)
     for i, (seen, loss, theta) in enumerate(steps, 1):
-        curves.add_step(seen, loss)
+        curves.add_step(seen, loss, seen.distortion)
         curves.add_point(i, [theta])
     curves.settle(_CONFIGS)
     for s in range(_MEMBERS):
@@ -133,7 +133,7 @@ def test_remaining_members_keep_their_curves(pause):
     _play(fewer, steps[:pause])
     fewer.keep(stay)
     for i, (seen, loss, theta) in enumerate(steps[pause:], pause + 1):
-        fewer.add_step(_select_members(seen, stay), loss[stay])
+        fewer.add_step(kept := _select_members(seen, stay), loss[stay], kept.distortion)
         fewer.add_point(i, [theta[stay]])
     fewer.settle([_CONFIGS[i] for i in stay])
     for place, s in enumerate(stay):
