@@ -35,7 +35,7 @@ from sweeps.doctor.report import (
     differing,
     merge_nodes,
 )
-from sweeps.engine.capacity import cluster_capacity
+from sweeps.engine.capacity import cluster_capacity, resolve_auto
 from sweeps.engine.node_data import data_variables, local_fingerprints
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.devices import usable_gpus
@@ -168,7 +168,7 @@ def _examine_machine(
         "secret files": lambda: check_secret_files(not is_local)
     }
     if machine is not None:
-        needs_gpus = study is not None and study["resources"]["gpus"] > 0
+        needs_gpus = study is not None and study["resources"]["gpus"] != 0
         parts["versions"] = lambda: [check_versions(task.versions)]
         parts["memory"] = lambda: check_memory(machine.cpus)
         parts["exposure"] = check_exposure
@@ -268,7 +268,7 @@ def check_capacity(machines: Sequence[Machine], study: Study) -> Check:
         found = "no node has CPUs or GPUs yet: a sweep waits ten minutes, or for an autoscaler"
         return Check("resources", "warning", found, "start nodes: ray start --address=HEAD:PORT")
     try:
-        workers = cluster_capacity(machines, study.resources).workers
+        workers = cluster_capacity(machines, resolve_auto(study.resources, machines)).workers
     except InputError as error:
         remedy = "set resources.cpus and resources.gpus to what a node has, or add such a node"
         return Check("resources", "failed", str(error), remedy)

@@ -37,6 +37,18 @@ class Capacity:
     memory: int
 
 
+def resolve_auto(resources: Resources, machines: Sequence[Machine]) -> Resources:
+    """Replaces `auto` CPUs and GPUs of a pack by amounts for these machines.
+
+    A pack on GPUs gets its share of the CPUs of a machine, for attackers that train beside them.
+    """
+    suited = [m for m in machines if m.gpus and resources.accelerator in (None, m.accelerator)]
+    gpus = int(bool(suited)) if resources.gpus == "auto" else resources.gpus
+    share = min((machine.cpus / machine.gpus for machine in suited), default=0)
+    cpus = max(1, math.floor(share * gpus)) if resources.cpus == "auto" else resources.cpus
+    return resources.model_copy(update={"cpus": cpus, "gpus": gpus})
+
+
 def cluster_capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
     """Capacity of machines for packs of the given resources.
 
@@ -120,9 +132,9 @@ def _too_small_error(machines: Sequence[Machine], resources: Resources) -> Input
     sizes = ", or ".join(sorted({_format_machine(m, resources) for m in machines})) or "none"
     reduced = " or ".join(f"resources.{name}" for name in short or names) or "resources.cpus"
     return InputError(
-        f"resources: a pack requires {format_count(resources.cpus, 'CPU')} and "
-        f"{format_count(resources.gpus, 'GPU')}{_format_others(resources)} on one machine; got "
-        f"machines with {sizes}. Change {reduced}, or add a machine"
+        f"resources: a pack requires {format_count(resources.pack_cpus, 'CPU')} and "
+        f"{format_count(resources.pack_gpus, 'GPU')}{_format_others(resources)} on one machine; "
+        f"got machines with {sizes}. Change {reduced}, or add a machine"
     )
 
 
@@ -133,12 +145,12 @@ def _machine_slots(machine: Machine, resources: Resources) -> int:
 def _machine_limits(machine: Machine, resources: Resources) -> dict[str, int]:
     """Number of packs for which a machine has enough of each resource, by the study's name."""
     limits = {}
-    if resources.cpus:
-        limits["cpus"] = _quotient(machine.cpus, resources.cpus)
-    if resources.gpus >= 1:
-        limits["gpus"] = _quotient(machine.gpus, resources.gpus)
-    elif resources.gpus:
-        limits["gpus"] = math.floor(machine.gpus) * _quotient(1, resources.gpus)
+    if resources.pack_cpus:
+        limits["cpus"] = _quotient(machine.cpus, resources.pack_cpus)
+    if resources.pack_gpus >= 1:
+        limits["gpus"] = _quotient(machine.gpus, resources.pack_gpus)
+    elif resources.pack_gpus:
+        limits["gpus"] = math.floor(machine.gpus) * _quotient(1, resources.pack_gpus)
     if resources.memory and machine.memory:
         limits["memory"] = _quotient(machine.memory, resources.memory * 2**30)
     if resources.accelerator is not None and resources.accelerator != machine.accelerator:
@@ -155,8 +167,8 @@ def _quotient(amount: float, part: float) -> int:
 
 
 def _format_amount(resources: Resources) -> str:
-    gpus = f" and {format_count(resources.gpus, 'GPU')}" if resources.gpus else ""
-    return format_count(resources.cpus, "CPU") + gpus + _format_others(resources)
+    gpus = f" and {format_count(resources.pack_gpus, 'GPU')}" if resources.pack_gpus else ""
+    return format_count(resources.pack_cpus, "CPU") + gpus + _format_others(resources)
 
 
 def _format_machine(machine: Machine, resources: Resources) -> str:

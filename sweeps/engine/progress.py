@@ -418,9 +418,9 @@ class ProgressTracker:
             nodes=sum(bool(machine.cpus or machine.gpus) for machine in self._alive),
             busy_nodes=len({node for node in nodes if node is not None}) or min(packs, 1),
             cpus=sum(machine.cpus for machine in self._alive),
-            busy_cpus=packs * resources.cpus,
+            busy_cpus=packs * resources.pack_cpus,
             gpus=sum(machine.gpus for machine in self._alive),
-            busy_gpus=packs * resources.gpus,
+            busy_gpus=packs * resources.pack_gpus,
         )
 
     def _mean_live(self) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from sweeps.engine.capacity import (
     Capacity,
     cluster_capacity,
     describe_wait,
+    resolve_auto,
     slots,
     wait_for_capacity,
 )
@@ -132,13 +133,23 @@ def run_pending_packs(run: SweepRun) -> None:
     run.tracker.plan = add_recorded_asks(run.plan, run.ledger)
     if not (replicates := pending_replicates(run.plan, run.ledger)) and is_search_over(run.plan):
         return
-    resources, name = run.plan.study.resources, str(run.ledger.directory.run_id)
+    if run.address is None:
+        _resolve_auto(run, [local_machine()])  # the Ray that starts has the CPUs of its packs
     with _open_ray(run) as connection:
+        _resolve_auto(run, connection.machines())
+        resources, name = run.plan.study.resources, str(run.ledger.directory.run_id)
         try:
             with cluster_share(connection, resources, name, run.tracker.recording) as share:
                 _train(run, connection, share, replicates, _stop_condition(run, connection))
         except LocalRayDied as error:
             run.tracker.warn(str(error))
+
+
+def _resolve_auto(run: SweepRun, machines: Sequence[Machine]) -> None:
+    """Resolves `auto` resources for this run; the manifest keeps them as the study has them."""
+    study = run.plan.study
+    resolved = study.model_copy(update={"resources": resolve_auto(study.resources, machines)})
+    run.tracker.plan = replace(run.plan, study=resolved)
 
 
 def _train(
@@ -317,7 +328,7 @@ def connect_ray(
     if address is not None:
         return connect(address, advice=advice)
     resources = plan.study.resources
-    cpus = resources.cpus * cluster_capacity([local_machine()], resources).workers
+    cpus = resources.pack_cpus * cluster_capacity([local_machine()], resources).workers
     experiment = privnets.experiment(plan.study.experiment)
     own_modules = (type(experiment).__module__, *experiment.training_modules)
     modules = ("sweeps.engine.preload", "sweeps.engine.worker", *own_modules)

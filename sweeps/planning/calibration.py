@@ -105,7 +105,7 @@ def calibrate(
         curves = _read_cached(implementation, groups, resources, settings.memory)
     chosen = _choose_groups(groups, settings) if seconds else []
     chosen = [group for group in chosen if group.structure not in curves]
-    if not chosen and not resources.gpus:
+    if not chosen and not resources.pack_gpus:
         return Calibration(_share_curves(curves, groups))
     on_measure()
     measured = _measure_on_workers(experiment, chosen, settings, seconds, is_stopping)
@@ -219,7 +219,7 @@ def _choose_groups(
     groups: Sequence[ReplicateGroup], settings: CalibrationSettings
 ) -> list[ReplicateGroup]:
     """Chooses the most expensive group of each kind, then others by cost, one per worker."""
-    gpus = settings.resources.gpus
+    gpus = settings.resources.pack_gpus
     useful = [g for g in groups if len(g.members) > 1 and (gpus or _speedup(g) > _MIN_SPEEDUP)]
     useful.sort(key=lambda group: -_total_seconds(group))
     first = list({_similarity_key(group): group for group in reversed(useful)}.values())[::-1]
@@ -232,7 +232,7 @@ def _read_cached(
 ) -> dict[str, CostCurve]:
     """Reads curves from this machine's cache; with GPUs the key is known to workers alone."""
     curves: dict[str, CostCurve] = {}
-    for group in groups if not resources.gpus else ():
+    for group in groups if not resources.pack_gpus else ():
         key = curve_key(experiment, group.structure, resources, "")
         curve = read_cached_curve(key, min(len(group.members), _MAX_MEMBERS), memory)
         if curve is not None:
@@ -276,8 +276,8 @@ def _measure_on_workers(
     resources = settings.resources
     others = {k: n for k, n in resources.bundle().items() if k not in ("CPU", "GPU", "memory")}
     remote = ray.remote(
-        num_cpus=resources.cpus,
-        num_gpus=resources.gpus,
+        num_cpus=resources.pack_cpus,
+        num_gpus=resources.pack_gpus,
         memory=resources.bundle().get("memory", 0),
         resources=others,
         max_retries=0,
@@ -287,9 +287,9 @@ def _measure_on_workers(
     probes = [
         remote(_free_memory_in_worker)
         .options(scheduling_strategy=NodeAffinitySchedulingStrategy(machine.node, soft=True))
-        .remote(resources.gpus, resources.cpus)
+        .remote(resources.pack_gpus, resources.pack_cpus)
         for machine in kinds.values()
-        if resources.gpus
+        if resources.pack_gpus
     ]
     sizes, problems = _results(probes, deadline, is_stopping)
     measurements = {}
@@ -337,9 +337,9 @@ def _measure_in_worker(
 
     resources, memory = settings.resources, settings.memory
     set_portable_folder(settings.folder)
-    device, name = select_device(resources.gpus, resources.cpus), ""
+    device, name = select_device(resources.pack_gpus, resources.pack_cpus), ""
     if device == "cuda":
-        memory, name = free_memory(resources.gpus), torch.cuda.get_device_name()
+        memory, name = free_memory(resources.pack_gpus), torch.cuda.get_device_name()
     implementation = privnets.experiment(experiment)
     key = curve_key(implementation, configs[0].structure(), resources, name)
     curve = read_cached_curve(key, len(configs), memory)

@@ -173,7 +173,7 @@ def curve_key(experiment: Experiment, structure: str, resources: Resources, devi
         "structure": structure,
         "processor": _processor(),
         "device": device,
-        "resources": [resources.cpus, resources.gpus],
+        "resources": [resources.pack_cpus, resources.pack_gpus],
         "versions": _versions(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -100,7 +100,7 @@ def local_capacity(resources: Resources) -> tuple[int, int]:
     Together they may take half of the machine's memory.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = max(1, int((cores or 1) / max(resources.cpus, 1.0)))
+    workers = max(1, int((cores or 1) / max(resources.pack_cpus, 1.0)))
     if resources.concurrency != "auto":
         workers = min(workers, resources.concurrency)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -35,6 +35,7 @@ MAX_CONFIRMED: Final = 1_000
 MAX_ASK_SIZE: Final = 10_000
 MAX_IN_FLIGHT: Final = 64
 _MAX_COUNT: Final = 1_000_000
+_MAX_DEVICES: Final = 4096
 _CONFIRMED_POINTS: Final = 16
 _UNIT_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -91,10 +92,13 @@ def _check_budget(value: Any) -> object:
     return value
 
 
-def _check_share(value: float) -> float:
-    if value > 1 and value != int(value):
-        raise ValueError("a whole number, or a fraction below 1")
-    return value
+def _check_devices(value: Any) -> object:
+    if value == "auto":
+        return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and 0 <= value <= _MAX_DEVICES and (value < 1 or value == int(value)):
+        return float(value)
+    raise ValueError(f"auto, a whole number from 0 to {_MAX_DEVICES}, or a fraction below 1")
 
 
 def _check_rungs(fractions: tuple[float, ...]) -> tuple[float, ...]:
@@ -133,9 +137,7 @@ class _StudySection(BaseModel):
 Text = Annotated[str, StringConstraints(strict=True)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Count = Annotated[int | Literal["auto"], PlainValidator(_check_count)]
-Devices = Annotated[
-    float, Field(strict=True, ge=0, le=4096, allow_inf_nan=False), AfterValidator(_check_share)
-]
+Devices = Annotated[int | float | Literal["auto"], PlainValidator(_check_devices)]
 Budget = Annotated[int | str, PlainValidator(_check_budget)]
 Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
 Limit = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -275,8 +277,9 @@ class Resources(_StudySection):
     """Resources of one pack, and the number of packs that run at once.
 
     Attributes:
-        cpus: CPUs of a pack.
-        gpus: GPUs of a pack; a fraction below 1 shares one.
+        cpus: CPUs of a pack; `auto` is 1, or a machine's CPUs per GPU if packs use GPUs.
+        gpus: GPUs of a pack; a fraction below 1 shares one. `auto` is 1 if a machine has a GPU when
+            training starts, else 0.
         pack: Replicates per pack; `auto` measures the best number.
         concurrency: Packs that train at once; `auto` uses all CPUs and GPUs.
         time_limit: Seconds that a pack may train; a longer one fails. None for no limit.
@@ -289,7 +292,7 @@ class Resources(_StudySection):
             twice as much at once as a sweep with weight 1.
     """
 
-    cpus: Devices = 1
+    cpus: Devices = "auto"
     gpus: Devices = 0
     pack: Count = "auto"
     concurrency: Count = "auto"
@@ -300,10 +303,20 @@ class Resources(_StudySection):
     custom: dict[Text, Positive] = Field(default_factory=dict)
     weight: Positive = 1.0
 
+    @property
+    def pack_cpus(self) -> float:
+        """CPUs of a pack; those on a machine without GPUs as long as `cpus` is `auto`."""
+        return 1 if self.cpus == "auto" else self.cpus
+
+    @property
+    def pack_gpus(self) -> float:
+        """GPUs of a pack; none as long as `gpus` is `auto`."""
+        return 0 if self.gpus == "auto" else self.gpus
+
     def bundle(self) -> dict[str, float]:
         """Everything that Ray reserves for a pack, by Ray's names."""
         memory = float(round(self.memory * 2**30))
-        amounts = {"CPU": self.cpus, "GPU": self.gpus, "memory": memory, **self.custom}
+        amounts = {"CPU": self.pack_cpus, "GPU": self.pack_gpus, "memory": memory, **self.custom}
         if self.accelerator is not None:
             amounts[f"accelerator_type:{self.accelerator}"] = _ANY_SHARE
         return {name: amount for name, amount in amounts.items() if amount}

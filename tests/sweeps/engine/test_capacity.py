@@ -10,7 +10,13 @@ import pytest
 
 from cluster import Machine
 from cluster.connection import Connection, local_machine
-from sweeps.engine.capacity import cluster_capacity, describe_wait, slots, wait_for_capacity
+from sweeps.engine.capacity import (
+    cluster_capacity,
+    describe_wait,
+    resolve_auto,
+    slots,
+    wait_for_capacity,
+)
 from sweeps.errors import InputError
 from sweeps.study.spec import Resources
 
@@ -69,6 +75,32 @@ def test_memory_accelerator_and_custom_resources_limit_packs() -> None:
         assert slots([machine], resources) == packs
     with pytest.raises(InputError, match="the accelerator H100, 1 licence on one machine"):
         cluster_capacity([machine], Resources(accelerator="H100", custom={"licence": 1.0}))
+
+
+_GPU_MACHINE = Machine(16, 4, accelerator="A100")
+
+
+@pytest.mark.parametrize(
+    ("resources", "machines", "cpus", "gpus", "packs"),
+    [
+        (Resources(gpus="auto"), [], 1, 0, 0),
+        (Resources(gpus="auto"), [Machine(8, 0)], 1, 0, 8),
+        (Resources(gpus="auto"), [Machine(64, 0), _GPU_MACHINE], 4, 1, 4),
+        (Resources(gpus="auto"), [_GPU_MACHINE, Machine(5, 2)], 2, 1, 6),
+        (Resources(gpus="auto"), [Machine(1, 2)], 1, 1, 1),
+        (Resources(gpus="auto", cpus=2), [_GPU_MACHINE], 2, 1, 4),
+        (Resources(gpus="auto", accelerator="H100"), [_GPU_MACHINE], 1, 0, 0),
+        (Resources(gpus=0.5), [_GPU_MACHINE], 2, 0.5, 8),
+        (Resources(gpus=2), [_GPU_MACHINE], 8, 2, 2),
+        (Resources(), [_GPU_MACHINE], 1, 0, 16),
+    ],
+)
+def test_auto_uses_a_gpu_where_there_is_one_with_its_share_of_the_cores(
+    resources: Resources, machines: list[Machine], cpus: float, gpus: float, packs: int
+) -> None:
+    resolved = resolve_auto(resources, machines)
+    assert (resolved.cpus, resolved.gpus) == (cpus, gpus)
+    assert slots(machines, resolved) == packs
 
 
 def test_the_resource_that_is_short_is_named() -> None:

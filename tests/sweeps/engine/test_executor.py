@@ -22,6 +22,7 @@ from sweeps.engine.executor import RunOutcome, execute
 from sweeps.errors import InputError
 from sweeps.report.summary import FIGURE_FILES, SUMMARY_FILES, write_summary
 from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import read_manifest
 from tracking import TrackingError
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def test_a_pack_that_fails_stops_no_other_and_only_missing_replicates_are_traine
     # Each retry starts a worker, which takes seconds; one retry shows as much as three.
     monkeypatch.setattr("sweeps.engine.tune_backend._MAX_RETRIES", 1)
     # A file in the place of one point's artifact directory: that point cannot be written.
-    plan = small_plan(tmp_path, "replicates=1", "resources.concurrency=1")
+    changes = ("replicates=1", "resources.concurrency=1", "resources.gpus=auto")
+    plan = small_plan(tmp_path, *changes)
     lost, *kept = plan.points
     blocked = tmp_path / "broken" / "artifacts" / lost.point_id
     blocked.parent.mkdir(parents=True)
@@ -117,6 +119,7 @@ def test_a_pack_that_fails_stops_no_other_and_only_missing_replicates_are_traine
         on_progress=states.append,
     )
     assert (mended.exit_code, dict(mended.failures)) == (0, {})
+    assert read_manifest(ledger_of(mended)).study.resources.gpus == "auto"
     assert (intact.stat().st_mtime_ns, intact.read_bytes()) == before
     assert states[-1].counts.complete == 4
     assert [s.counts.complete for s in states] == sorted(s.counts.complete for s in states)

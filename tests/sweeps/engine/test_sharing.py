@@ -121,7 +121,7 @@ class _Drivers:
         return [share.limit for share in self.shares.values()]
 
     def _most(self, share: ClusterShare) -> int:
-        return int(self.cpus // share.resources.cpus)
+        return int(self.cpus // share.resources.pack_cpus)
 
 
 @pytest.mark.parametrize("pack", [10, 1000])

@@ -101,7 +101,7 @@ replicates: 4
         ("FILE:20 objectives.privacy/rho: got privacy/rho, which not every", ""),
         ('FILE:20 objectives.utility/test_mse: got "down"; expected min or max', ""),
         ('FILE:21 search.algorithm: got "sobool"; expected', "(did you mean sobol?)"),
-        ("FILE:22 resources.cpus: got -1; expected at least 0", ""),
+        ("FILE:22 resources.cpus: got -1; expected auto, a whole number from 0 to 4096, or", ""),
         ("FILE:22 resources.pack: got 0; expected auto, or a whole number", ""),
         ('FILE:24 claims.0.axis: got "lambda"; expected one of', ""),
         ('FILE:25 claims.1.trend: got "falling"; expected decreasing, increasing or', ""),
