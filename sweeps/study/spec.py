@@ -23,6 +23,7 @@ from pydantic import (
     PlainValidator,
     PrivateAttr,
     StringConstraints,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -130,14 +131,27 @@ def _parse_bounds(value: object) -> object:
     return {{">=": "at_least", "<=": "at_most"}[match[1]]: limit}
 
 
+def _auto_schema(number: dict[str, object]) -> WithJsonSchema:
+    """JSON schema of `auto` or a number, for lists of fields."""
+    return WithJsonSchema({"anyOf": [{"const": "auto"}, number]})
+
+
 class _StudySection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 Text = Annotated[str, StringConstraints(strict=True)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-Count = Annotated[int | Literal["auto"], PlainValidator(_check_count)]
-Devices = Annotated[int | float | Literal["auto"], PlainValidator(_check_devices)]
+Count = Annotated[
+    int | Literal["auto"],
+    PlainValidator(_check_count),
+    _auto_schema({"type": "integer", "minimum": 1, "maximum": _MAX_COUNT}),
+]
+Devices = Annotated[
+    int | float | Literal["auto"],
+    PlainValidator(_check_devices),
+    _auto_schema({"type": "number", "minimum": 0, "maximum": _MAX_DEVICES}),
+]
 Budget = Annotated[int | str, PlainValidator(_check_budget)]
 Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
 Limit = Annotated[float, Field(strict=True, allow_inf_nan=False)]
