@@ -26,11 +26,11 @@ from tracking.uris import is_server
 ENDPOINT: Final = "/api/2.0/sweeps/runs"
 """Path that takes a JSON list of new runs for the experiment of its option `experiment_id`.
 
-It answers with `answer(NUMBER)` once its store holds them all. To post the same runs again adds
-nothing.
+It answers with `answer(NUMBER)` once its store holds them all. Runs that it holds already are
+skipped.
 """
 
-MAX_BODY: Final = 2**24
+MAX_BODY: Final = 2**22
 """Largest accepted list, in bytes."""
 
 _LOCAL: Final = ("file:///", "/")
@@ -53,25 +53,30 @@ def batch_writer(uri: str, parent: runs.ParentRun) -> Writer | None:
 
     Raises:
         SQLAlchemyError: If the database fails or does not exist.
+        OSError: If the server fails.
         MlflowException: If the server does not respond.
     """
     if is_server(uri):
-        # No runs are a question; servers without the endpoint answer it in many ways.
+        # An empty list asks whether the server has the endpoint.
         response = post_to_server(uri, ENDPOINT, parent.experiment_id, b"[]", max_retries=0)
-        is_known = response.status_code == 200 and response.text == answer(0)
-        return partial(_send_all, uri, parent.experiment_id) if is_known else None
+        if response.status_code not in _REFUSED:
+            response.raise_for_status()
+        return partial(_send_all, uri, parent.experiment_id) if response.text == answer(0) else None
     engine = new_runs.open_engine(uri)
-    location = new_runs.artifact_location(engine, parent.experiment_id)
+    with engine.connect() as connection:
+        location = new_runs.artifact_location(connection, parent.experiment_id)
     if location is None or not location.startswith(_LOCAL):
         return None
+    artifacts = get_artifact_repository(location)
 
     def write(batch: Sequence[NewRun]) -> Collection[str]:
-        # Another version of MLflow may have changed the schema, or a user deleted the experiment.
-        if new_runs.artifact_location(engine, parent.experiment_id) != location:
-            return ()
-        artifacts = get_artifact_repository(location)
-        new_runs.insert(engine, parent.experiment_id, location, artifacts, "", batch)
-        return [run.run_id for run in batch]
+        with engine.begin() as connection:
+            # Another version of MLflow may have changed the schema, or a user deleted the
+            # experiment.
+            if new_runs.artifact_location(connection, parent.experiment_id) != location:
+                return ()
+            new_runs.insert(connection, parent.experiment_id, location, artifacts, "", batch)
+        return {run.run_id for run in batch}
 
     return write
 
@@ -103,7 +108,7 @@ def _send_all(uri: str, experiment_id: str, batch: Sequence[NewRun]) -> Collecti
         OSError: If the server fails, so that it may or may not hold the others.
         TrackingError: If its answer is not that of the endpoint.
     """
-    recorded: list[str] = []
+    recorded: set[str] = set()
     for ids, body in _bodies(batch):
         response = post_to_server(uri, ENDPOINT, experiment_id, body)
         if response.status_code in _REFUSED:
@@ -111,15 +116,19 @@ def _send_all(uri: str, experiment_id: str, batch: Sequence[NewRun]) -> Collecti
         response.raise_for_status()
         if response.text != answer(len(ids)):
             raise TrackingError(f"{uri} does not answer as `sweeps serve` any longer.")
-        recorded += ids
+        recorded.update(ids)
     return recorded
 
 
 def _bodies(batch: Sequence[NewRun]) -> Iterator[tuple[list[str], bytes]]:
-    """Yields the ids and the JSON of runs, as many at a time as the size limit allows."""
+    """Yields the ids and the JSON of runs, as many at a time as the limits allow.
+
+    Runs that are too long are left out.
+    """
     parts = {run.run_id: run.model_dump_json().encode() for run in batch}
+    parts = {run_id: part for run_id, part in parts.items() if len(part) + 2 <= MAX_BODY}
     while parts:
         sizes = accumulate(len(part) + 1 for part in parts.values())
-        number = max(1, sum(size < MAX_BODY for size in sizes))
-        ids = list(parts)[:number]
+        number = sum(size < MAX_BODY for size in sizes)
+        ids = list(parts)[: min(number, new_runs.MAX_RUNS)]
         yield ids, b"[" + b",".join(parts.pop(run_id) for run_id in ids) + b"]"

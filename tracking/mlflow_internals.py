@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -76,6 +76,43 @@ def post_to_server(
         data=body,
         extra_headers={"Content-Type": "application/json"},
     )
+
+
+def create_team_app(path: str, view: Callable[[], Any], may_call: Callable[[], bool]) -> object:
+    """Returns MLflow's app with accounts and one more path to post to.
+
+    MLflow asks `may_call` after it has checked the password; for administrators it does not.
+    """
+    import mlflow.server  # clients must not wait for the server's modules
+    from mlflow.server import auth
+
+    app = mlflow.server.app
+    app.add_url_rule(path, view_func=view, methods=["POST"])
+    auth.BEFORE_REQUEST_VALIDATORS[path, "POST"] = may_call
+    return auth.create_app(app)
+
+
+def may_create_and_update_runs(experiment_id: str) -> bool:
+    """Whether the account of the current request may, as MLflow decides for its own calls."""
+    from mlflow.server import auth
+    from mlflow.server.auth.permissions import RESOURCE_TYPE_EXPERIMENT, RESOURCE_TYPE_RUN
+    from mlflow.server.auth.requirements import Requirement
+
+    if auth.sender_is_admin():  # type: ignore[no-untyped-call]
+        return True
+    experiment = (RESOURCE_TYPE_EXPERIMENT, experiment_id)
+    update = Requirement(RESOURCE_TYPE_RUN, "*", "update", fallback_if_no_grant=(experiment,))
+    return bool(auth._authorize_create_in_experiment(experiment_id, RESOURCE_TYPE_RUN, [update]))
+
+
+def run_mlflow(app: str) -> None:
+    """Runs the command line of `mlflow`, whose `server` serves an app given as MODULE:FUNCTION."""
+    import mlflow.server
+    from mlflow.cli import cli
+
+    # MLflow looks only for apps of installed packages.
+    mlflow.server._find_app = lambda app_name: app
+    cli()
 
 
 def silence_logs() -> None:

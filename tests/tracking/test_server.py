@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,26 @@ def stored_rows(database: str) -> Counter[str]:
     return Counter(row_text(name, row) for name, found in rows.items() for row in found)
 
 
+def stored_files(
+    paths: list[Path], artifacts: Path, study: str, uri: str
+) -> dict[tuple[str, str], bytes]:
+    """Point and name of each file to its content, both on the disk and as MLflow serves it."""
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(study).experiment_id
+    points = {
+        run.info.run_id: run.data.tags["point_id"]
+        for run in client.search_runs([experiment], "tags.point_id != ''")
+    }
+    found = {}
+    for path in paths:
+        place, run_id, folder, *name = path.relative_to(artifacts).parts
+        assert (place, folder) == (experiment, "artifacts")
+        found[points[run_id], "/".join(name)] = path.read_bytes()
+    downloaded = Path(client.download_artifacts(run_id, "/".join(name)))
+    assert downloaded.read_bytes() == path.read_bytes()
+    return found
+
+
 def assert_both_ways_make_the_same_rows(
     uri: str, database: str, artifacts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,13 +288,13 @@ def assert_both_ways_make_the_same_rows(
         tracking.record(points, sweep="both ways", study=study, tracking_uri=uri)
         added.append(stored_rows(database) - before)
         new = [path for path in artifacts.rglob("*") if path not in earlier and path.is_file()]
-        files.append(sorted(("/".join(p.parts[-2:]), p.read_bytes()) for p in new))
+        files.append(stored_files(new, artifacts, study, uri))
         monkeypatch.setattr(batches, "ENDPOINT", "/api/2.0/no/such/path")
     assert [answer.status_code for answer in sent] == [200, 200, 200, 404, 404]
     assert added[0] == added[1]
     assert sum(row.startswith("metrics:") for row in added[0]) > 20
-    assert [content for _, content in files[0]] == [content for _, content in files[1]]
-    assert len(files[0]) == 2
+    assert files[0] == files[1]
+    assert {name for _, name in files[0]} == {"roc.json", "samples/0.bin"}
 
 
 def test_batches_and_single_calls_make_the_same_rows(
@@ -343,6 +364,11 @@ def test_a_batch_needs_the_permissions_of_single_calls(
         ({"metrics": [["m", 1.0, 2**63, 0]]}, 400),
         ({"status": "RUNNING"}, 400),
         ({"params": {"p": "x" * 6001}}, 400),
+        ({"params": {"p": "\0"}}, 400),
+        ({"tags": {"\u13a0\u20e3": ""}}, 400),
+        ({"files": {"a": "AAAA", "a/b": "AAAA"}}, 400),
+        ({"metrics": [["m", True, 1, 0]]}, 400),
+        ({"name": ""}, 400),
         ({"experiment_id": 3}, 400),
         ({"name": "x" * batches.MAX_BODY}, 413),
     ],
@@ -358,8 +384,29 @@ def test_a_batch_of_invalid_runs_is_refused(
     path = f"{batches.ENDPOINT}?experiment_id={experiment}"
     before = len(client.search_runs([experiment]))
     assert post(admin, path, json.dumps([run]).encode()) == status
+    assert post(admin, path, json.dumps([run, run]).encode()) == max(status, 400)
     assert len(client.search_runs([experiment])) - before == (status == 200)
     assert not list(admin.home.rglob("escaped"))
+
+
+def test_a_failed_batch_deletes_no_file_of_another_request(admin: Served) -> None:
+    """A client whose request is cut sends it again, and then both store the same files."""
+    experiment = MlflowClient(admin.uri).create_experiment("sent twice")
+    run = {"run_id": uuid.uuid4().hex, "name": "n", "status": "FINISHED", "started": 1, "ended": 2}
+    run |= {"tags": {}, "params": {}, "metrics": [], "files": {"a": "AAAA"}}
+    path, body = f"{batches.ENDPOINT}?experiment_id={experiment}", json.dumps([run]).encode()
+    file = admin.home / "artifacts" / experiment / str(run["run_id"]) / "artifacts" / "a"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\0\0\0")
+    with closing(sqlite3.connect(admin.home / "mlflow.db")) as database:
+        database.execute(
+            "CREATE TRIGGER full AFTER INSERT ON runs BEGIN SELECT RAISE(ABORT, ''); END"
+        )
+        assert post(admin, path, body) == 500
+        database.execute("DROP TRIGGER full")
+    assert file.exists()
+    assert (post(admin, path, body), post(admin, path, body)) == (200, 200)
+    assert file.read_bytes() == b"\0\0\0"
 
 
 def test_an_experiment_with_files_elsewhere_takes_no_batches(admin: Served) -> None:

@@ -12,27 +12,29 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from operator import itemgetter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, Literal
 
 import sqlalchemy
-from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
 
 from tracking.uris import sqlite_path
 
 SCHEMAS = frozenset({"dc11669786a5"})
 """Known revisions of MLflow's schema; the first is that of MLflow 3.17."""
 
+MAX_RUNS: Final = 1000
+"""Largest number of runs in one list."""
+
 LOCK_SECONDS: Final = 20
 
 # A subset of the names that MLflow accepts on every platform; no part of it is `..`.
-_NAME: Final = r"^[\w-][\w. -]*(/[\w-][\w. -]*)*$"
+_NAME: Final = r"^[A-Za-z0-9_-][A-Za-z0-9_. -]*(/[A-Za-z0-9_-][A-Za-z0-9_. -]*)*$"
+_NO_NUL: Final = r"^[^\x00]*$"  # PostgreSQL has no such text
 _TABLES: Final = {
     name: sqlalchemy.table(name, *map(sqlalchemy.column, columns.split()))
     for name, columns in {
@@ -52,11 +54,19 @@ Value = tuple[Name, float, Milliseconds, Annotated[int, Field(ge=-(2**63), lt=2*
 """Key, value, timestamp and step of a metric."""
 
 
+def _check_folders(files: dict[str, bytes]) -> dict[str, bytes]:
+    folders = {str(parent) for name in files for parent in PurePosixPath(name).parents}
+    if not folders.isdisjoint(files):
+        raise ValueError("a file and a folder have the same name")
+    return files
+
+
 class NewRun(BaseModel):
     """Complete run that a store does not hold yet; its names are those that MLflow accepts."""
 
     model_config = ConfigDict(
         frozen=True,
+        strict=True,
         extra="forbid",
         ser_json_inf_nan="constants",
         ser_json_bytes="base64",
@@ -64,17 +74,26 @@ class NewRun(BaseModel):
     )
 
     run_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
-    name: Annotated[str, Field(max_length=250)]
+    name: Annotated[str, Field(pattern=_NO_NUL, min_length=1, max_length=250)]
     status: Literal["FINISHED", "KILLED", "FAILED"]
     started: Milliseconds
     ended: Milliseconds
-    tags: dict[Name, Annotated[str, Field(max_length=8000)]]
-    params: dict[Name, Annotated[str, Field(max_length=6000)]]
-    metrics: list[Value]
-    files: dict[Name, bytes]
+    tags: dict[Name, Annotated[str, Field(pattern=_NO_NUL, max_length=8000)]]
+    params: dict[Name, Annotated[str, Field(pattern=_NO_NUL, max_length=6000)]]
+    metrics: Annotated[list[Value], Field(fail_fast=True)]
+    files: Annotated[dict[Name, bytes], AfterValidator(_check_folders)]
 
 
-NEW_RUNS: Final = TypeAdapter(list[NewRun])
+def _check_ids(runs: list[NewRun]) -> list[NewRun]:
+    if len({run.run_id for run in runs}) < len(runs):
+        raise ValueError("two runs have the same id")
+    return runs
+
+
+# An error takes far more memory than the value that it is about.
+NEW_RUNS: Final = TypeAdapter(
+    Annotated[list[NewRun], Field(fail_fast=True, max_length=MAX_RUNS), AfterValidator(_check_ids)]
+)
 
 
 def open_engine(uri: str) -> Engine:
@@ -94,81 +113,71 @@ def open_sqlite(path: Path) -> sqlite3.Connection:
     return database
 
 
-def artifact_location(engine: Engine, experiment_id: str) -> str | None:
+def artifact_location(connection: Connection, experiment_id: str) -> str | None:
     """Returns the artifact location of an active experiment, None where rows must not be written.
 
     Raises:
         SQLAlchemyError: If the store fails or does not exist.
     """
-    with engine.connect() as connection:
-        query = sqlalchemy.text("SELECT version_num FROM alembic_version")
-        if connection.scalars(query).one_or_none() not in SCHEMAS:
-            return None
-        query = sqlalchemy.text(
-            "SELECT artifact_location FROM experiments "
-            "WHERE experiment_id = :id AND lifecycle_stage = 'active'"
-        )
-        location: str | None = connection.scalar(query, {"id": int(experiment_id)})
-        return location
+    query = sqlalchemy.text("SELECT version_num FROM alembic_version")
+    if connection.scalars(query).one_or_none() not in SCHEMAS:
+        return None
+    query = sqlalchemy.text(
+        "SELECT artifact_location FROM experiments "
+        "WHERE experiment_id = :id AND lifecycle_stage = 'active'"
+    )
+    location: str | None = connection.scalar(query, {"id": int(experiment_id)})
+    return location
+
+
+def held(connection: Connection, run_ids: Collection[str]) -> set[str]:
+    """Returns those of at most `MAX_RUNS` ids that the store already holds."""
+    query = sqlalchemy.select(_RUN_ID).select_from(_TABLES["runs"]).where(_RUN_ID.in_(run_ids))
+    return set(connection.scalars(query))
 
 
 def insert(
-    engine: Engine,
+    connection: Connection,
     experiment_id: str,
     location: str,
     artifacts: ArtifactRepository,
     folder: str,
     runs: Sequence[NewRun],
 ) -> None:
-    """Writes runs with their files, except those that the store already holds.
+    """Writes runs with their files inside the transaction of a connection.
+
+    A failure may leave files behind. They are not deleted, as a second request for the same runs
+    may have stored them too.
 
     Args:
-        engine: Database of a known schema.
+        connection: Connection to a database of a known schema.
         experiment_id: Experiment of the runs.
         location: Artifact location of the experiment.
         artifacts: Place of the files.
         folder: Folder of the experiment in that place, empty for the place itself.
-        runs: Runs with different ids.
+        runs: Runs that the store does not hold.
 
     Raises:
-        SQLAlchemyError: If the store fails or does not exist; no run was created.
-        OSError: If a file cannot be written; no run was created.
-        MlflowException: If a file cannot be stored elsewhere; no run was created.
+        SQLAlchemyError: If the store fails.
+        OSError: If a file cannot be written.
+        MlflowException: If a file cannot be stored elsewhere.
     """
-    ids = [run.run_id for run in runs]
-    with engine.connect() as connection:
-        held = _held(connection, ids)
-    new = [run for run in runs if run.run_id not in held]
-    try:
-        _store_files(new, artifacts, folder)
-        with engine.begin() as connection:
-            _insert_rows(connection, experiment_id, location, new)
-    except BaseException:
-        # Where the store cannot say which runs it holds, no folder may be removed.
-        with suppress(SQLAlchemyError, MlflowException, OSError), engine.connect() as connection:
-            held = _held(connection, ids)
-            for run in new:
-                if run.files and run.run_id not in held:
-                    path = f"{folder}/{run.run_id}".lstrip("/")
-                    artifacts.delete_artifacts(path)  # type: ignore[no-untyped-call]
-        raise
+    # Rows first: a locked database then fails before any file is written.
+    _insert_rows(connection, experiment_id, location, runs)
+    if isinstance(artifacts, LocalArtifactRepository):
+        _write_files(Path(artifacts.artifact_dir, folder), runs)
+    elif any(run.files for run in runs):
+        with tempfile.TemporaryDirectory(prefix="tracking-") as temporary:
+            _write_files(Path(temporary), runs)
+            artifacts.log_artifacts(temporary, folder or None)  # type: ignore[no-untyped-call]
 
 
-def _held(connection: Connection, run_ids: Collection[str]) -> set[str]:
-    query = sqlalchemy.select(_RUN_ID).select_from(_TABLES["runs"]).where(_RUN_ID.in_(run_ids))
-    return set(connection.scalars(query))
-
-
-def _store_files(runs: Sequence[NewRun], artifacts: ArtifactRepository, folder: str) -> None:
-    if not any(run.files for run in runs):
-        return
-    with tempfile.TemporaryDirectory(prefix="tracking-") as temporary:
-        for run in runs:
-            for name, content in run.files.items():
-                path = Path(temporary, run.run_id, "artifacts", name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-        artifacts.log_artifacts(temporary, folder or None)  # type: ignore[no-untyped-call]
+def _write_files(place: Path, runs: Sequence[NewRun]) -> None:
+    for run in runs:
+        for name, content in run.files.items():
+            path = place / run.run_id / "artifacts" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
 
 def _insert_rows(
@@ -188,12 +197,22 @@ def _insert_rows(
         rows["metrics"] += metrics
         latest = {metric[1]: metric for metric in sorted(metrics, key=itemgetter(5, 4, 2))}
         rows["latest_metrics"] += (latest[key] for key in dict.fromkeys(m[1] for m in metrics))
-    for name, table in _TABLES.items():
-        if rows[name]:
-            keys = table.columns.keys()
-            connection.execute(
-                table.insert(), [dict(zip(keys, r, strict=True)) for r in rows[name]]
-            )
+    for name, new in rows.items():
+        _insert_into(connection, _TABLES[name], new)
+
+
+def _insert_into(
+    connection: Connection, table: sqlalchemy.TableClause, rows: Sequence[tuple[object, ...]]
+) -> None:
+    keys = table.columns.keys()
+    if not rows:
+        return
+    if connection.dialect.name == "sqlite":  # tuples take half the processor time of dictionaries
+        marks = ", ".join("?" * len(keys))
+        statement = f"INSERT INTO {table.name} ({', '.join(keys)}) VALUES ({marks})"
+        connection.exec_driver_sql(statement, list(rows))
+    else:  # SQLAlchemy sends many rows in one statement
+        connection.execute(table.insert(), [dict(zip(keys, row, strict=True)) for row in rows])
 
 
 def _metric_row(
