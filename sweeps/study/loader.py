@@ -124,8 +124,7 @@ def _without(raw: Mapping[str, Any], invalid: Collection[FieldPath]) -> dict[str
     """Removes invalid parts, and fills in what every study needs."""
     valid = {key: value for key, value in raw.items() if (key,) not in invalid}
     for path in invalid:
-        if len(path) > 1:
-            part = str(path[0])
+        if len(path) > 1 and (part := str(path[0])) in valid:
             valid[part] = _without_entry(valid[part], path[1])
     if not valid.get("objectives"):
         valid.pop("objectives", None)

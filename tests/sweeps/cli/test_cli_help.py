@@ -59,7 +59,10 @@ def test_help_takes_less_than_half_a_second_of_cpu_and_names_the_commands():
             ("serve", "--port", "70000"),
             "--port: got 70000; expected a whole number of at least 1 and at most 65535.",
         ),
-        (("release", "s", "p", "i", "-o", "o", "--seed", "x"), "got x; expected a whole number."),
+        (
+            ("release", "s", "p", "i", "-o", "o", "--seed", "x"),
+            "got x; expected a whole number of at least 0.",
+        ),
         (("audit", "saved.csv", "--target", "x"), "--target: got x; expected a whole number."),
         (("extend", "s", "--set"), "--set: got no value; expected NAME=VALUE."),
         (("compare",), "sweeps: got no value; expected a value."),

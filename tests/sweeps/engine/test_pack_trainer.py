@@ -24,8 +24,8 @@ from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.ledger import Ledger
 
-# 2 x 2 replicates of 48 models take several stages.
-DRAWS = ("fixed.draws=48", "fixed.records=8", "space={weight_decay: {grid: [0.01, 0.1]}}")
+# 2 x 2 replicates of 96 models take several stages.
+DRAWS = ("fixed.draws=96", "fixed.records=8", "space={weight_decay: {grid: [0.01, 0.1]}}")
 
 
 @pytest.fixture(scope="module")

@@ -166,6 +166,11 @@ claims:
         assert part in line
 
 
+def test_an_entry_without_a_name_beside_an_invalid_entry_is_an_error(write):
+    errors = load_errors(write(VALID + "objectives: {'': mean, utility/test_mse: mean}\n"))
+    assert any(error.startswith("FILE:10 objectives.utility/test_mse") for error in errors)
+
+
 def test_an_error_in_a_nested_list_has_the_line_of_its_element(write):
     text = VALID.replace("{grid: [0, 1e-6, 1.0e-2]}", "\n    grid:\n    - 0\n    - [1]")
     assert load_errors(write(text)) == [
