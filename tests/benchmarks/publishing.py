@@ -64,7 +64,10 @@ def main() -> None:
         rows = []
         for curves in (False, True):
             made = [_point(index, curves) for index in range(points)]
-            contestants = {name: _Contestant(name, uri, made) for name, uri in stores.items()}
+            kind = "with curves" if curves else "without curves"  # else the first runs are replaced
+            contestants = {
+                name: _Contestant(f"{name} {kind}", uri, made) for name, uri in stores.items()
+            }
             gc.freeze()  # as the publisher does
             timings = alternate(contestants, _ROUNDS)
             rows += [
