@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,8 +58,7 @@ def test_the_panel_comes_near_the_bayes_error_of_a_geometric_channel(
     bayes = (channel.max(0).sum() / secrets) ** coordinates
     classes = secrets**coordinates
     networks = {"network": Perceptron((coordinates, 64, 64, classes))}
-    profile = replace(PROFILES["full"], steps=3_000)
-    panel = Panel(networks, ATTACKERS, profile)
+    panel = Panel(networks, ATTACKERS, PROFILES["full"])
     config, evidence = AdversarialConfig(problem="digits"), _sample(channel, coordinates, seed=1)
     (result,) = (r for r in score_releases([evidence], panel, [config], [None]) if r is not None)
     key = "privacy/attacker_balanced_accuracy"
