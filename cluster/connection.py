@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import secrets
@@ -294,8 +295,25 @@ def _head_address() -> str:
 
 
 def _shut_down() -> None:
-    with ray_internals.keeping_sigterm():
+    """Shuts Ray down, with no garbage left that refers to it.
+
+    Ray ends this process if another thread frees such a reference while Ray shuts down, and Python
+    frees those in reference cycles in whichever thread happens to collect garbage.
+    """
+    gc.collect()
+    with _without_garbage_collection(), ray_internals.keeping_sigterm():
         ray.shutdown()
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -266,3 +266,42 @@ def test_a_local_ray_that_fails_to_start_is_started_again() -> None:
     )  # fmt: skip
     assert asked.stdout == "1\n"
     assert "Ray did not start within 30 seconds" in asked.stderr
+
+
+_GARBAGE = """
+import gc, threading
+from pathlib import Path
+import cluster
+
+def threads():
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            yield (task / "comm").read_text()
+        except OSError:  # it has just ended
+            pass
+
+def collect_as_ray_ends():
+    while "worker.io\\n" in threads():
+        pass
+    gc.collect()
+
+with cluster.connect(cpus=1):
+    import ray
+    gc.disable()
+    task = ray.remote(lambda: 0).remote()
+    ray.get(task)
+    cycle = [task]
+    cycle.append(cycle)
+    del cycle, task
+    threading.Thread(target=collect_as_ray_ends).start()
+print("ended")
+"""
+
+
+def test_another_thread_that_collects_garbage_as_ray_ends_does_not_end_the_process() -> None:
+    asked = subprocess.run(
+        [sys.executable, "-c", _GARBAGE],
+        env={**_environment(), "TMPDIR": "/tmp"}, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert (asked.stdout, asked.returncode) == ("ended\n", 0), asked.stderr
