@@ -31,7 +31,7 @@ from tracking import runs
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import TableRow, point_row, table_from_rows
-from tracking.run_record import MAX_TAG, decode_details, truncate
+from tracking.run_record import MAX_TAG, decode_details, training_curves, truncate
 from tracking.store import create
 from tracking.uris import resolve_uri
 
@@ -195,7 +195,7 @@ def _differences(point: TradeoffPoint, run: Run) -> list[str]:
     ]
     differences += _unequal("config/", ours.config, theirs.config)
     differences += _unequal("", ours.metrics, theirs.metrics)
-    ends = {name: curve.values[-1] for name, curve in point.curves.items() if curve.values}
+    ends = {name: c.values[-1] for name, c in training_curves(point).items() if c.values}
     return differences + _unequal(runs.CURVES, ends, _metrics(run, curves=True))
 
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from mlflow.entities import Metric, Param
 
-from privnets.points import Scalar, TradeoffPoint
+from privnets.points import Curve, Scalar, TradeoffPoint
 from tracking import runs
 from tracking.frame import SUFFIXES
 
@@ -38,6 +38,9 @@ MAX_DETAILS = 2**20
 
 TABLE_FILE = "metrics.csv"
 """Artifact with every metric of a point, for people; programs read the tags."""
+
+ROC_FILE = "roc.csv"
+"""Artifact with the ROC curves of a point."""
 
 TEXT_TAGS = ("failure", "stopped", "notes")
 """Tags that only some runs have."""
@@ -89,14 +92,14 @@ class RunRecord:
         return _RUN_STATUS[self.point.status]
 
     def metrics(self, keys: Sequence[str]) -> list[Metric]:
-        """Returns the metrics of these keys, NaN where the point lacks one, and the curves.
+        """Returns the metrics of these keys, NaN where the point lacks one, and training curves.
 
         Copies of objectives come first, as MLflow's page that compares runs opens with the first.
         """
         when, values = milliseconds(self.point.finished_at), self.point.metrics
         curves = [
             Metric(runs.CURVES + name, float(value), when, step)
-            for name, curve in self.point.curves.items()
+            for name, curve in training_curves(self.point).items()
             for step, value in zip(curve.steps, curve.values, strict=True)
         ]
         named = [(f"{runs.FIRST}objective/{key}", key) for key in self.objectives]
@@ -166,6 +169,8 @@ def build_run_record(
         # An undefined metric may be logged nowhere, and is a column of the table all the same.
         details = {k: v for k, v in metrics.items() if k not in headline or math.isnan(v)}
         files[TABLE_FILE] = _metrics_table(metrics)
+    if roc := {n: c for n, c in point.curves.items() if n.startswith(runs.ROC)}:
+        files[ROC_FILE] = _roc_table(roc)
     return RunRecord(
         point=point,
         run_name=_run_name(point, fields),
@@ -177,6 +182,11 @@ def build_run_record(
         objectives=objectives,
         details=details,
     )
+
+
+def training_curves(point: TradeoffPoint) -> dict[str, Curve]:
+    """Returns the curves of a point over the steps of a training, which its run has as metrics."""
+    return {name: c for name, c in point.curves.items() if not name.startswith(runs.ROC)}
 
 
 def decode_details(tags: Mapping[str, str]) -> dict[str, float]:
@@ -230,6 +240,20 @@ def _metrics_table(metrics: Mapping[str, float]) -> bytes:
     writer.writerow(["metric", "mean", *(suffix[1:] for suffix in SUFFIXES)])
     for key in sorted(metrics.keys() - spread):
         writer.writerow([key, *(metrics.get(f"{key}{suffix}", "") for suffix in ("", *SUFFIXES))])
+    return text.getvalue().encode()
+
+
+def _roc_table(curves: Mapping[str, Curve]) -> bytes:
+    """Returns a CSV table of ROC curves; their steps are false-positive rates in thousandths."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["attack", "false_positive_rate", "true_positive_rate"])
+    for name, curve in sorted(curves.items()):
+        attack = name.removeprefix(runs.ROC)
+        writer.writerows(
+            [attack, step / 1000, value]
+            for step, value in zip(curve.steps, curve.values, strict=True)
+        )
     return text.getvalue().encode()
 
 
@@ -327,6 +351,10 @@ def _content(point: TradeoffPoint) -> str:
         "replicates": [len(point.replicates), len(point.succeeded)],
         "finished_at": repr(float(point.finished_at)),
         "metrics": {key: repr(float(value)) for key, value in point.metrics.items()},
-        "curves": {n: repr(float(c.values[-1])) for n, c in point.curves.items() if c.values},
+        "curves": {
+            name: repr(float(curve.values[-1]))
+            for name, curve in training_curves(point).items()
+            if curve.values
+        },
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -315,6 +315,21 @@ def test_curves_keep_their_steps(uri: str, sweep: str) -> None:
     assert {m.step: m.value for m in history} == dict(zip(curve.steps, curve.values, strict=True))
 
 
+def test_roc_curves_are_in_a_file(uri: str, sweep: str) -> None:
+    """MLflow would draw them over the steps of a training."""
+    curves = {"loss": Curve((0, 10), (2.0, 1.0)), "roc/a": Curve((0, 500, 1000), (0.0, 0.75, 1.0))}
+    replicate = Replicate(0, {ADVANTAGE: 0.25}, curves=curves, finished_at=1e9)
+    point = TradeoffPoint("p", "membership", {}, (replicate,))
+    record([point], sweep=sweep, tracking_uri=uri)
+    run = _children(uri, sweep)["p"]
+    assert [key for key in run.data.metrics if key.startswith("curve/")] == ["curve/loss"]
+    file = MlflowClient(uri).download_artifacts(run.info.run_id, "roc.csv")
+    assert Path(file).read_text().splitlines() == [
+        "attack,false_positive_rate,true_positive_rate", "a,0.0,0.0", "a,0.5,0.75", "a,1.0,1.0",
+    ]  # fmt: skip
+    assert compare([point], sweep, uri) == []
+
+
 def test_artifacts_are_kept(uri: str, sweep: str, tmp_path: Path) -> None:
     point = made_point(6)
     record([point], sweep=sweep, tracking_uri=uri)
