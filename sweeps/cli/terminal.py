@@ -26,6 +26,7 @@ SUBMIT_COMMAND: Final = "SWEEPS_SUBMITTED_BY"
 """Environment variable of a cluster's job: the command line that submitted the sweep."""
 
 _TEXT_WIDTH = 100
+_GAP = re.compile(r"(?<=[/_])|(?<!±)\s")
 _PIPED_WIDTH = 400  # Without a terminal, no cell is broken over lines.
 
 
@@ -81,12 +82,13 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> 
         gap = 2 if spare >= len(widths) - 1 else 1
         spare -= (gap - 1) * (len(widths) - 1)
         grid = RichTable(box=None, padding=(0, gap, 0, 0), pad_edge=False)
-        for name, width, *texts in zip(columns, widths, *plain, strict=True):
-            extra = min(spare, max(map(cell_len, texts), default=0) - width)
-            spare -= max(extra, 0)
-            # Metric names are long: break them over lines.
-            heading = re.sub(r"([/_])|\s", "\\1\n", make_printable(name))
-            grid.add_column(heading, width=width + max(extra, 0), overflow="fold")
+        for index, texts in enumerate(zip(*plain, strict=True)):
+            extra = max(0, min(spare, max(map(cell_len, texts)) - widths[index]))
+            spare -= extra
+            widths[index] += extra
+        for name, width in zip(columns, widths, strict=True):
+            grid.add_column("\n".join(_words(make_printable(name))), width=width)
+        cells = [list(map(_wrap, row, widths)) for row in cells]
     for row in cells:
         grid.add_row(*row)
     console.print(grid)
@@ -112,8 +114,20 @@ def _printable(cell: str | Text) -> Text:
 
 
 def _words(text: str) -> list[str]:
-    """Parts of a heading or cell that must not be broken."""
-    return re.split(r"(?<=[/_])|\s", text)
+    """Parts of a heading or cell that must not be broken: of a metric's name, or `± 0.02`."""
+    return _GAP.split(text)
+
+
+def _wrap(cell: Text, width: int) -> Text:
+    """Breaks a cell between words into lines of at most `width` characters."""
+    lines, start, end, following = [], 0, 0, 0
+    for gap in [*_GAP.finditer(cell.plain), None]:
+        stop = gap.start() if gap else len(cell)
+        if cell_len(cell.plain[start:stop]) > width and end > start:
+            lines.append(cell[start:end])
+            start = following
+        end, following = stop, gap.end() if gap else stop
+    return Text("\n").join([*lines, cell[start:]])
 
 
 def make_console() -> Console:

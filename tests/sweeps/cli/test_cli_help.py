@@ -113,6 +113,33 @@ def test_a_table_on_a_terminal_breaks_no_word_and_cuts_no_cell(width, monkeypatc
     assert {"membership_", "advantage", "accuracy"} <= set(words)
 
 
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (
+            40,
+            "hypervolume -0.138 [-0.167, -0.109]|privacy/ 0.572 ± 0.021|membership_|advantage",
+        ),
+        (
+            28,
+            "hypervolume -0.138|[-0.167,|-0.109]|privacy/ 0.572|membership_ ± 0.021|advantage",
+        ),
+    ],
+)
+def test_cells_are_broken_within_names_of_metrics_and_before_intervals(
+    width, lines, monkeypatch, capsys
+):
+    for name, value in {"COLUMNS": str(width), "FORCE_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    rows = [
+        ("hypervolume", "-0.138 [-0.167, -0.109]"),
+        ("privacy/membership_advantage", "0.572 ± 0.021"),
+    ]
+    print_rows(("quantity", "difference"), rows)
+    shown = Text.from_ansi(capsys.readouterr().out).plain.splitlines()[1:]
+    assert [" ".join(line.split()) for line in shown] == lines.split("|")
+
+
 def test_a_table_that_is_too_wide_for_a_terminal_becomes_a_block_per_row(monkeypatch, capsys):
     for name, value in {"COLUMNS": "80", "FORCE_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
