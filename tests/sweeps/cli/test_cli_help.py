@@ -118,7 +118,7 @@ def test_a_table_on_a_terminal_breaks_no_word_and_cuts_no_cell(width, monkeypatc
     [
         (
             40,
-            "hypervolume -0.138 [-0.167, -0.109]|privacy/ 0.572 ± 0.021|membership_|advantage",
+            "hypervolume -0.138|[-0.167,|-0.109]|privacy/membership_advantage 0.572|± 0.021",
         ),
         (
             28,
