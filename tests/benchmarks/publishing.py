@@ -6,7 +6,8 @@ SQLite and on PostgreSQL, on this machine; `sweeps serve` on both, which takes w
 on PostgreSQL behind a proxy where every call takes 200 ms.
 Every contestant records the same points into a sweep of its own, in batches as the publisher's.
 
-Run as `python -m tests.benchmarks.publishing [POINTS]`.
+Run as `python -m tests.benchmarks.publishing [POINTS] [--only TEXT]`; `--only` keeps the stores whose
+names contain a text, as many points take minutes on slow ones.
 """
 
 from __future__ import annotations
@@ -58,9 +59,12 @@ def main() -> None:
     """Measure and append to the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("points", type=int, nargs="?", default=200)
-    points = parser.parse_args().points
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    points = options.points
     with ExitStack() as stack:
-        stores = stack.enter_context(_stores())
+        every = stack.enter_context(_stores())
+        stores = {name: uri for name, uri in every.items() if options.only in name}
         rows = []
         for curves in (False, True):
             made = [_point(index, curves) for index in range(points)]

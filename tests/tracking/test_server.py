@@ -273,7 +273,12 @@ def assert_both_ways_make_the_same_rows(
     """With the endpoint and without, of points that finished, failed or have odd values."""
     curve = Curve((3, 1, 1, 1, 3), (0.1, 2.0, 5.0, 2.0, math.nan))
     odd = Replicate(0, {"a": math.inf, "b": math.nan}, curves={"x": curve}, finished_at=1.7e9)
-    points = [*made_points(3), made_point(7, failed=True), TradeoffPoint("odd", "e", {}, (odd,))]
+    config = {"text": "tab\t and\r\n\\.\n\\N of \\ and \\\\t, ä"}
+    points = [
+        *made_points(3),
+        made_point(7, failed=True),
+        TradeoffPoint("odd", "e", config, (odd,)),
+    ]
     sent = []
     original = batches.post_to_server
 

@@ -7,6 +7,7 @@ in `SCHEMAS`; tests compare both ways row by row.
 
 from __future__ import annotations
 
+import io
 import math
 import sqlite3
 import sys
@@ -46,6 +47,7 @@ _TABLES: Final = {
         "latest_metrics": "run_uuid key value is_nan timestamp step",
     }.items()
 }
+_ESCAPES: Final = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _RUN_ID: Final[sqlalchemy.ColumnClause[str]] = sqlalchemy.column("run_uuid")
 
 Name = Annotated[str, Field(pattern=_NAME, max_length=200)]
@@ -158,7 +160,7 @@ def insert(
         runs: Runs that the store does not hold.
 
     Raises:
-        SQLAlchemyError: If the store fails.
+        SQLAlchemyError: If the store fails; of PostgreSQL also psycopg2.Error.
         OSError: If a file cannot be written.
         MlflowException: If a file cannot be stored elsewhere.
     """
@@ -204,15 +206,24 @@ def _insert_rows(
 def _insert_into(
     connection: Connection, table: sqlalchemy.TableClause, rows: Sequence[tuple[object, ...]]
 ) -> None:
-    keys = table.columns.keys()
     if not rows:
         return
-    if connection.dialect.name == "sqlite":  # tuples take half the processor time of dictionaries
+    keys = table.columns.keys()
+    if connection.dialect.driver == "psycopg2":  # twice as fast as statements
+        _copy(connection, f"COPY {table.name} ({', '.join(keys)}) FROM STDIN", rows)
+    elif connection.dialect.name == "sqlite":  # tuples take half the processor time of dictionaries
         marks = ", ".join("?" * len(keys))
         statement = f"INSERT INTO {table.name} ({', '.join(keys)}) VALUES ({marks})"
         connection.exec_driver_sql(statement, list(rows))
     else:  # SQLAlchemy sends many rows in one statement
         connection.execute(table.insert(), [dict(zip(keys, row, strict=True)) for row in rows])
+
+
+def _copy(connection: Connection, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+    """Sends rows in PostgreSQL's text format, where a backslash escapes separators and itself."""
+    text = "".join("\t".join(str(v).translate(_ESCAPES) for v in row) + "\n" for row in rows)
+    with connection.connection.cursor() as cursor:
+        cursor.copy_expert(statement, io.StringIO(text))
 
 
 def _metric_row(
