@@ -6,8 +6,8 @@ SQLite and on PostgreSQL, on this machine; `sweeps serve` on both, which takes w
 on PostgreSQL behind a proxy where every call takes 200 ms.
 Every contestant records the same points into a sweep of its own, in batches as the publisher's.
 
-Run as `python -m tests.benchmarks.publishing [POINTS] [--only TEXT]`; `--only` keeps the stores whose
-names contain a text, as many points take minutes on slow ones.
+Run as `python -m tests.benchmarks.publishing [POINTS] [--only TEXT]`; `--only` keeps the stores
+whose names contain a text, as many points take minutes on slow ones.
 """
 
 from __future__ import annotations
