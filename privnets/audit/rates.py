@@ -300,12 +300,17 @@ def clopper_pearson_upper(successes: ArrayLike, size: float, tail: float) -> Arr
 
 
 def mean_interval(parts: Sequence[RateInterval], *, independent: bool) -> RateInterval:
-    """Mean of estimates, with the interval by MOVER, or the mean interval if they are dependent."""
+    """Mean of estimates, with the interval by MOVER, or the mean interval if they are dependent.
+
+    MOVER takes ends for quantiles. A rate's lower end of 0 is none: too few false positives are
+    expected to state more. Such a rate counts as 0 in the mean's lower end.
+    """
     count, add = len(parts), math.hypot if independent else _sum
-    value = sum(part.value for part in parts) / count
-    low = add(*(part.value - part.low for part in parts)) / count
-    high = add(*(part.high - part.value for part in parts)) / count
-    return RateInterval(value, value - low, value + high)
+    known = [part for part in parts if part.low != 0]
+    value = math.fsum(part.value for part in parts)
+    low = math.fsum(p.value for p in known) - add(*(p.value - p.low for p in known))
+    high = value + add(*(p.high - p.value for p in parts))
+    return RateInterval(value / count, low / count, high / count)
 
 
 def _sum(*terms: float) -> float:

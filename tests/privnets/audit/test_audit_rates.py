@@ -13,7 +13,13 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from privnets.audit.rates import ScoredTrials, epsilon_bounds, mean_interval, wilson
+from privnets.audit.rates import (
+    RateInterval,
+    ScoredTrials,
+    epsilon_bounds,
+    mean_interval,
+    wilson,
+)
 
 DISTANCE = 1.5
 AREA = ndtr(DISTANCE / math.sqrt(2))
@@ -202,3 +208,12 @@ def test_the_mean_of_two_intervals_is_narrower_than_each() -> None:
     assert mean.high - mean.low == pytest.approx((part.high - part.low) / math.sqrt(2))
     same = mean_interval([part, part], independent=False)
     assert (same.value, same.low, same.high) == pytest.approx((part.value, part.low, part.high))
+
+
+@pytest.mark.parametrize("independent", [True, False])
+def test_the_mean_of_rates_without_a_lower_end_has_none(independent: bool) -> None:
+    open_ended, known = RateInterval(0.1, 0.0, 0.3), RateInterval(0.3, 0.2, 0.4)
+    none = mean_interval([open_ended, open_ended], independent=independent)
+    assert none.low == 0
+    one = mean_interval([open_ended, known], independent=independent)
+    assert one.low == pytest.approx((0.0 + 0.2) / 2)
