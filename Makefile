@@ -17,8 +17,8 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow tests-with-ray tests-of-libraries other-tests lint docs claims
-.PHONY: bench audit licences clean
+.PHONY: help demo test test-slow tests-with-ray tests-of-privnets other-tests tests-of-tracking
+.PHONY: lint docs claims bench audit licences clean
 
 help: ## Describe each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,17 +31,20 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; print the fronts and the p
 	@echo "Open in a browser:"
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
-# Three processes at once: tests that start Ray, tests of privnets and tracking, and all others. The
-# first waits for publishers, which have the lowest priority: the others must not go before them.
+# Three processes at once, in this order. Tests that start Ray wait for publishers, which have the
+# lowest priority: the others must not go before them.
 test: $(INSTALLED) ## Run the tests and lint
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going \
-		tests-with-ray tests-of-libraries other-tests lint
+		tests-with-ray tests-of-privnets other-tests tests-of-tracking lint
 
 tests-with-ray:
 	$(PYTEST) -m ray --ignore=tests/privnets --ignore=tests/tracking
 
-tests-of-libraries:
-	nice -n 19 $(PYTEST) tests/privnets tests/tracking
+tests-of-privnets:
+	nice -n 19 $(PYTEST) tests/privnets
+
+tests-of-tracking:
+	nice -n 19 $(PYTEST) tests/tracking
 
 other-tests:
 	nice -n 19 $(PYTEST) -m 'not ray' --ignore=tests/privnets --ignore=tests/tracking
