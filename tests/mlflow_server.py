@@ -1,4 +1,4 @@
-"""A real MLflow server on a free loopback port, ended with the block that started it."""
+"""Servers on free loopback ports, ended with the block that started them: MLflow, or a stand-in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.error import URLError
 
 from tracking.server import SETTINGS
@@ -60,6 +62,31 @@ def mlflow_server(
         yield server
     finally:
         server.kill()
+
+
+@contextmanager
+def answering_server(status: int, body: bytes = b"") -> Iterator[str]:
+    """URI of a server that gives one answer to everything."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def free_port() -> int:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
+from mlflow_server import answering_server
 from pydantic import ValidationError
 
 from tracking import batches, runs
@@ -55,34 +52,10 @@ def test_the_bodies_of_a_batch_keep_to_the_limits(monkeypatch: pytest.MonkeyPatc
     assert max(len(ids) for ids, _ in sent) == 5
 
 
-@contextmanager
-def answering(status: int) -> Iterator[str]:
-    """URI of a server that gives one answer to everything."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.parametrize("status", [200, 404, 503])
 def test_only_a_server_that_refuses_the_path_lacks_the_endpoint(status: int) -> None:
     """One that fails just then must not be sent single calls from then on."""
-    with answering(status) as uri, translate_errors(uri):
+    with answering_server(status) as uri, translate_errors(uri):
         if status == 503:
             with pytest.raises(TrackingError, match="503"), translate_errors(uri):
                 batches.batch_writer(uri, runs.ParentRun("1", "r"))
