@@ -185,14 +185,10 @@ class Game:
         """Trains on raw records the networks that are then held fixed, and a releaser to copy."""
         for batch in self._batches.raw_batches(self._pretrained, self._pretrained + steps):
             scale = self._pretraining_scales[self._pretrained]
-            self._train_networks(self._schedule.pretrained, batch.x, batch, scale)
-            if self._network.copies_first:
-                with differentiable(parameters := self._releaser.parameters):
-                    loss = self._network.copying_loss(parameters, batch).sum()
-                    gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-                self._releaser.step(gradients, scale)
+            self._runner.run(self._take_pretraining_step, [batch], scale)
             self._pretrained += 1
             if self._pretrained == self._pretraining:
+                self._runner = StepRunner(scale.device)  # the game's steps are others
                 # Gradients of the game are larger: by the moments of copying, its first steps would
                 # be many times the learning rate.
                 self._releaser.forget_gradients()
@@ -206,6 +202,19 @@ class Game:
             self.step += 1
             self._curves.add_point(self.step, self._releaser.parameters)
         self._curves.settle(self.configs)
+
+    def _take_pretraining_step(
+        self, batches: Sequence[Minibatch], scale: Tensor
+    ) -> dict[str, Tensor]:
+        """Takes one step on a batch of raw records; see `_take_step`. Returns nothing."""
+        (batch,) = batches
+        self._train_networks(self._schedule.pretrained, batch.x, batch, scale)
+        if self._network.copies_first:
+            with differentiable(parameters := self._releaser.parameters):
+                loss = self._network.copying_loss(parameters, batch).sum()
+                gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            self._releaser.step(gradients, scale)
+        return {}
 
     def _take_step(self, batches: Sequence[Minibatch], scale: Tensor) -> dict[str, Tensor]:
         """Takes the adversary's steps, then the releaser's; a CUDA graph may repeat it.

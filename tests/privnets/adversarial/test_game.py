@@ -11,14 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import Minibatch, load_pool
 from privnets.adversarial.training.batches import BatchSource
-from privnets.adversarial.training.capture import StepRunner
+from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
 from privnets.adversarial.training.releasers import build_releaser
@@ -67,7 +66,10 @@ OBJECTIVES = [
 ]
 
 
-@pytest.mark.parametrize("shared", OBJECTIVES)
+COPYING = {"releaser": "unet", "releaser_width": 2, "pretrain_steps": 6}
+
+
+@pytest.mark.parametrize("shared", [*OBJECTIVES, COPYING])
 def test_no_training_step_reads_a_value_from_the_device(shared):
     configs = [config(**shared, **one) for one in VARIED]
     problem = PROBLEMS.get("digits")
@@ -80,48 +82,60 @@ def test_no_training_step_reads_a_value_from_the_device(shared):
         training.parameters(0)[0].tolist()
 
 
-def trace_step(training: Game) -> fx.GraphModule:
-    """The operations of the next step, which is taken meanwhile."""
+class TracedSteps:
+    """Repeats the operations of the second step as the following ones, as a CUDA graph does."""
 
-    def step(fields: list[dict[str, torch.Tensor]], scale: torch.Tensor) -> None:
-        training._take_step([Minibatch(**own) for own in fields], scale)
+    def __init__(self, device: torch.device) -> None:
+        self._calls = 0
 
-    return make_fx(step)(*inputs_of_step(training, 0))
+    def run(self, step: Step, batches: list[Minibatch], scale: torch.Tensor) -> dict:
+        self._calls += 1
+        if self._calls == 1:
+            return step(batches, scale)
+        fields = [{n: t for n, t in vars(b).items() if t is not None} for b in batches]
+        if self._calls == 2:
+            result = {}
+
+            def take(fields: list[dict[str, torch.Tensor]], scale: torch.Tensor) -> dict:
+                result.update(step([Minibatch(**own) for own in fields], scale))
+                return result
+
+            self.operations = make_fx(take)(fields, scale)
+            return result
+        return self.operations(fields, scale)
 
 
-def inputs_of_step(training: Game, step: int) -> tuple[list[dict[str, torch.Tensor]], torch.Tensor]:
-    (batches,) = training._batches.game_batches(step, step + 1)
-    fields = [{n: t for n, t in vars(b).items() if t is not None} for b in batches]
-    return fields, training._scales[step]
-
-
-@pytest.mark.parametrize("shared", OBJECTIVES[:3])
-def test_the_operations_of_one_step_repeat_as_the_following_steps(shared):
-    """As a CUDA graph repeats them: no number of the first step is among them."""
+@pytest.mark.parametrize("shared", [*OBJECTIVES[:3], COPYING])
+def test_the_operations_of_one_step_repeat_as_the_following_steps(shared, monkeypatch):
+    """No number of the step is among them."""
     configs = [config(**shared, **one) for one in VARIED]
-    played, repeated = game(*configs), game(*configs)
-    played.advance(6)
-    operations = trace_step(repeated)
-    for step in range(1, 6):
-        operations(*inputs_of_step(repeated, step))
-    for i in range(len(configs)):
-        torch.testing.assert_close(parameters(repeated, i), parameters(played, i))
-    state = repeated._objective.state()
-    for name, tensor in played._objective.state().items():
-        torch.testing.assert_close(state[name], tensor)
+    played = make_game_before_pretraining(*configs)
+    played.advance(played._pretraining + 6)
+    monkeypatch.setattr("privnets.adversarial.training.game.StepRunner", TracedSteps)
+    repeated = make_game_before_pretraining(*configs)
+    repeated.advance(repeated._pretraining + 6)
+    assert repeated._runner.operations is not None
+    for name, tensor in played.state().items():
+        torch.testing.assert_close(repeated.state()[name], tensor)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("shared", OBJECTIVES)
-def test_captured_steps_train_as_eager_ones(shared):
+@pytest.mark.parametrize("shared", [*OBJECTIVES, COPYING])
+def test_captured_steps_train_as_eager_ones(shared, monkeypatch):
     configs = [config(**shared, **one) for one in VARIED]
     problem = PROBLEMS.get("digits")
     material = load_pool(problem, configs, "cuda")
-    captured, eager = (Game(problem, configs, *material) for _ in range(2))
-    eager._runner = StepRunner(torch.device("cpu"))  # captures nothing
-    for training in (captured, eager):
-        training.advance(training._pretraining + 20)
+    captured = Game(problem, configs, *material)
+    if captured._pretraining:
+        captured.advance(captured._pretraining - 1)
+        assert captured._runner._graph is not None
+    captured.advance(captured.steps_to(1) - 10)
     assert captured._runner._graph is not None
+    with monkeypatch.context() as patch:
+        patch.setattr("privnets.adversarial.training.capture._WARM_UPS", 1000)
+        eager = Game(problem, configs, *material)
+        eager.advance(eager.steps_to(1) - 10)
+        assert eager._runner._graph is None
     for i in range(len(configs)):
         torch.testing.assert_close(parameters(captured, i), parameters(eager, i), atol=2e-3, rtol=0)
     captured.keep([0, 2])
