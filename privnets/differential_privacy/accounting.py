@@ -6,6 +6,8 @@ batches and batches of fixed size have other guarantees, which no function here 
 Neighbouring data sets differ in one record. It is replaced by any other (`replace_one`), or it is
 added or removed (`add_or_remove_one`). The latter is the convention of most papers on DP-SGD and
 of Opacus. For equal noise, its epsilon is about half of the other.
+
+Importing this module does not load dp-accounting, which takes half a second for all of scipy.
 """
 
 from __future__ import annotations
@@ -13,27 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Literal, get_args
-
-from dp_accounting import (
-    GaussianDpEvent,
-    NeighboringRelation,
-    PoissonSampledDpEvent,
-    SelfComposedDpEvent,
-)
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
+from typing import TYPE_CHECKING, Literal, get_args
 
 from privnets.differential_privacy.sampling import probability_of_use
 from privnets.measures.bounds import gaussian_mechanism_sigma
 
+if TYPE_CHECKING:
+    from dp_accounting import SelfComposedDpEvent
+    from dp_accounting.pld import PLDAccountant
+
 Neighbours = Literal["replace_one", "add_or_remove_one"]
 AccountantName = Literal["pld", "rdp"]
 
-_RELATIONS: Final = {
-    "replace_one": NeighboringRelation.REPLACE_ONE,
-    "add_or_remove_one": NeighboringRelation.ADD_OR_REMOVE_ONE,
-}
 # Privacy losses are rounded up to multiples of this share of a rough estimate of epsilon.
 _INTERVAL, _MAX_INTERVAL = 2e-4, 0.1
 # Relative excess of a calibrated noise multiplier over the smallest one.
@@ -77,6 +70,8 @@ def epsilon_spent(
         raise ValueError(f"accountant must be {names}; got {accountant!r}.")
     if neighbours != "add_or_remove_one":
         raise ValueError(f"neighbours must be add_or_remove_one with rdp; got {neighbours!r}.")
+    from dp_accounting.rdp import RdpAccountant
+
     return float(RdpAccountant().compose(event).get_epsilon(delta))
 
 
@@ -141,16 +136,22 @@ def _require_in_range(sample_rate: float, steps: int, delta: float, sampling: st
 
 
 def _event(noise_multiplier: float, sample_rate: float, steps: int) -> SelfComposedDpEvent:
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+
     step = PoissonSampledDpEvent(sample_rate, GaussianDpEvent(noise_multiplier))
     return SelfComposedDpEvent(step, steps)
 
 
 def _compose(event: SelfComposedDpEvent, neighbours: Neighbours) -> PLDAccountant:
-    if neighbours not in _RELATIONS:
-        names = " or ".join(_RELATIONS)
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import PLDAccountant
+
+    if neighbours not in (relations := get_args(Neighbours)):
+        names = " or ".join(relations)
         raise ValueError(f"neighbours must be {names}; got {neighbours!r}.")
     interval = min(_MAX_INTERVAL, _INTERVAL * _rough_epsilon(event))
-    accountant = PLDAccountant(_RELATIONS[neighbours], value_discretization_interval=interval)
+    relation = NeighboringRelation[neighbours.upper()]
+    accountant = PLDAccountant(relation, value_discretization_interval=interval)
     accountant.compose(event)
     return accountant
 

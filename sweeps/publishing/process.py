@@ -125,6 +125,7 @@ def start_publisher(ledger: Ledger, tracking_uri: str) -> Iterator[PublisherProc
             # share processors between sessions, whatever the process's priority.
             process_group=0,
         )
+        os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)  # its imports delay training too
         publisher = PublisherProcess(process, output, errors)
         try:
             yield publisher
@@ -137,7 +138,6 @@ def main() -> None:
     collect_rarely()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they are meant for the driver
-    os.nice(_NICENESS)  # training goes first
     (sweep,) = sys.argv[1:]
     ledger = Ledger(os.environ[STORAGE_VARIABLE], sweep)
     orders: queue.Queue[str] = queue.Queue()

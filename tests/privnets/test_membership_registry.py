@@ -38,6 +38,7 @@ config = experiment.Config(
 assert "privacy/attack/coin/auc" in experiment.objectives
 assert set(point.replicates[0].metrics) == set(experiment.metric_keys(config))
 print(point.metrics["privacy/attack/coin/auc"])
+assert "dp_accounting" not in sys.modules  # It loads most of scipy, for private models alone.
 """
 
 

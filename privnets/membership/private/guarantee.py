@@ -11,8 +11,6 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from scipy.optimize import brentq
-
 from privnets import data, measures
 from privnets.differential_privacy.accounting import (
     Neighbours,
@@ -101,6 +99,7 @@ def _sensitivity(config: MembershipConfig, neighbours: Neighbours) -> float:
 
 def _gaussian_epsilon(noise: float, delta: float) -> float:
     """Smallest epsilon of a Gaussian release with sensitivity 1; inverts its delta."""
+    from scipy.optimize import brentq  # slow to load, and only private models need it
 
     def excess(epsilon: float) -> float:
         return float(measures.gaussian_mechanism_delta(epsilon, noise, 1.0)) - delta
