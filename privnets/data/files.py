@@ -71,7 +71,7 @@ class DatasetInfo:
         name: Name in configurations and commands, and of its folder in the data directory.
         task: `binary` has targets 0 and 1, `multiclass` 0 to `classes` - 1.
         classes: Number of classes; 0 for regression.
-        files: Empty if scikit-learn ships the data set, or if there are `lists`.
+        files: Empty if a package ships the data set, or if there are `lists`.
         kind: `load` reads a `table`; the module with the data set's name reads `series`, and
             `faces` are a `privnets.data.faces.collection.FaceSource`.
         shape: Channels, height and width of an image, whose pixels the columns are in this order;

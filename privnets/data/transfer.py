@@ -33,7 +33,7 @@ def fetch(name: str, report: Report | None = None) -> list[Path]:
     `report` is called as bytes arrive.
 
     Returns:
-        Paths of the data set's files; empty if scikit-learn ships it.
+        Paths of the data set's files; empty if a package ships it.
 
     Raises:
         DataError: If the name is unknown, the directory is not writable, the source is
@@ -53,7 +53,7 @@ def copy(name: str, source: str) -> list[Path]:
             holds the files, or a folder with the data set's name that holds them.
 
     Returns:
-        Paths of the data set's files; empty if scikit-learn ships it.
+        Paths of the data set's files; empty if a package ships it.
 
     Raises:
         DataError: If the name is unknown, the data directory is not writable, or the source lacks

@@ -29,7 +29,6 @@ from sweeps.engine.node_data import (
 
 _NODES = TypeAdapter(dict[str, NodeData])
 _JOB_SECONDS = 120.0  # Ray needs them to start a job.
-_COMES_WITH_SKLEARN = "comes with scikit-learn; nothing to fetch"
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False)
 
@@ -76,7 +75,9 @@ def fetch_dataset(
     if address is None:
         os.environ.update(data_variables(data))
         paths = _download(name) if source is None else datasets.copy(name, source)
-        typer.echo("\n".join(map(str, paths)) or f"{name} {_COMES_WITH_SKLEARN}.")
+        typer.echo(
+            "\n".join(map(str, paths)) or f"{name} comes with {place_of(name)}; nothing to fetch."
+        )
         return
     datasets.info(name)
     if is_job_server(address):
@@ -141,7 +142,7 @@ def _print_nodes(nodes: Mapping[str, NodeData], as_json: bool) -> None:
             if node.problem is not None:
                 say(f"Error: node {name}: {node.problem}", err=True)
             elif not node.sets and not node.files:
-                say(f"{name}: {_COMES_WITH_SKLEARN}")
+                say(f"{name}: nothing to fetch")
     if any(node.problem is not None for node in nodes.values()):
         raise typer.Exit(1)
 

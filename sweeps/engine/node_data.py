@@ -14,6 +14,7 @@ from cluster.connection import connect
 from cluster.nodes import NoAnswer, node_names, on_every_node
 from privnets import data
 from privnets.data import user_files
+from privnets.data.bundled import BundledSource
 from privnets.data.user_files import portable_folder, set_portable_folder
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.continuation import names_user_files
@@ -117,9 +118,12 @@ def local_fingerprints(
 
 
 def place_of(name: str) -> str:
-    """Returns the directory of a data set, or `scikit-learn` if that ships it."""
-    about = data.info(name)
-    return str(about.folder) if about.files or about.lists else "scikit-learn"
+    """Returns the directory of a data set, or the package that ships it."""
+    source = data.DATASETS.get(name)
+    if source.info.files or source.info.lists:
+        return str(source.info.folder)
+    is_bundled = isinstance(source, BundledSource)
+    return "scikit-learn" if is_bundled else type(source).__module__.partition(".")[0]
 
 
 def _data_problem(expected: Mapping[str, str], answer: Mapping[str, str] | NoAnswer) -> str | None:

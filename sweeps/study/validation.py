@@ -147,14 +147,16 @@ class StudyValidator:
             self._add(path, given, describe_choices(self._fields, name))
 
     def _check_required(self) -> None:
-        given = {_head(name) for name in (*self._study.fixed, *self._study.space)}
-        present = given | self._invalid_fields
+        present = self._given_fields() | self._invalid_fields
         for name, field in self._fields.items():
             if field.is_required() and name not in present:
                 if not {("fixed",), ("space",)} & {*self._invalid}:
                     expected = f"a value here, or an axis in space: {field.description}"
                     self._add(("fixed", name), "nothing", expected)
                 self._invalid_fields.add(name)
+
+    def _given_fields(self) -> set[str]:
+        return {_head(name) for name in (*self._study.fixed, *self._study.space)}
 
     def _check_values(self) -> None:
         """Checks every value of every field on its own."""
@@ -277,7 +279,9 @@ class StudyValidator:
             for problem in problems:
                 # A limit that follows from a placeholder says nothing about the study.
                 if not self._invalid_fields & set(problem.expected.split()):
-                    self._add_to_field(problem.field, problem.value, problem.expected)
+                    is_default = problem.field in self._fields.keys() - self._given_fields()
+                    given = f"the default, {problem.value}" if is_default else problem.value
+                    self._add_to_field(problem.field, given, problem.expected)
         samples = list(dict(zip(structures, readable, strict=True)).values())
         fingerprints = []
         for config in samples if self._checks_data else ():

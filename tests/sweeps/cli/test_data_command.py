@@ -4,6 +4,7 @@ import pytest
 from support import requires_data, run_command
 
 from privnets import data
+from tests.privnets.test_registry import install_package
 
 run = partial(run_command, "data")
 
@@ -26,6 +27,24 @@ def test_list_says_where_data_come_from_and_that_absent_ones_are_absent(tmp_path
     assert row(found.stdout, "digits")[5:] == ["present", "scikit-learn"]
     assert all(f" {name} " in found.stdout for name in data.names())
     assert not any(tmp_path.iterdir())
+
+
+_STEPS = """
+from privnets.data import DataSource, DatasetInfo
+
+class Steps(DataSource):
+    info = DatasetInfo(
+        name="steps", title="Steps", records=60, attributes=2, task="regression", classes=0,
+        source="", licence="", citation="",
+    )
+"""
+
+
+def test_data_of_a_package_are_where_the_package_is(tmp_path, monkeypatch):
+    install_package(tmp_path, "steps = my_steps:Steps", _STEPS, "my_steps", "privnets.datasets")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert row(run("list").stdout, "steps")[5:] == ["present", "my_steps"]
+    assert run("fetch", "steps").stdout == "steps comes with my_steps; nothing to fetch.\n"
 
 
 def test_list_says_that_an_altered_file_is_altered(tmp_path, monkeypatch):

@@ -77,6 +77,7 @@ def test_overrides_reach_into_mappings(write):
         ("dataset.scale:", "model.depth:", r"got an entry of model; expected a mapping at model"),
         ("train_size:", "train_siz.x:", r"space.train_siz.x: got an unknown field"),
         ("[4]", "[40]", r"train_size: got 40; expected at most 39 with t.csv"),
+        ("  records: 4\n", "", r"records: got the default, 200; expected at most 40 with t.csv"),
     ],
 )
 def test_a_mistake_in_a_mapping_has_its_line(write, before, after, message):
