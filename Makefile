@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python >= 3.11, make and a package index; they install the rest.
+# `make install` needs Python >= 3.11, make and a package index; targets that need it run it first.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,11 +17,13 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow tests-with-ray tests-of-privnets other-tests tests-of-tracking
+.PHONY: help install demo test test-slow tests-with-ray tests-of-privnets other-tests tests-of-tracking
 .PHONY: lint docs claims bench audit licences clean
 
 help: ## Describe each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## Install everything into .venv
 
 demo: $(INSTALLED) ## Run a sweep of each experiment; print the fronts and the paths of the reports
 	@for study in $(DEMO); do \
