@@ -210,8 +210,8 @@ def _check_records(
     records = x.shape[0] if hasattr(x, "shape") else len(x)
     if targets.ndim != 1 or inside.shape != targets.shape or records != len(targets):
         raise AuditError(
-            f"x, y and member must have one entry for each record; got {records}, "
-            f"{list(targets.shape)} and {list(inside.shape)}"
+            "x, y and member must have one entry for each record, member a boolean; "
+            f"got {records}, {list(targets.shape)} and {list(inside.shape)}"
         )
     if pd.isna(targets).any():
         raise AuditError("y must not hold missing values")

@@ -203,14 +203,14 @@ def _table_columns(table: pd.DataFrame) -> tuple[dict[str, Any], NDArray[np.obje
     return columns, records
 
 
-def _numbers(name: str, value: Any) -> Array:
+def _numbers(name: str, value: Any, expected: str = "numbers") -> Array:
     """Finite numbers in float64."""
     try:
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
     except ValueError as error:
         raise AuditError(f"{name} must be an array; its rows have different lengths") from error
     if array.dtype.kind not in "fiub":
-        raise AuditError(f"{name} must be numbers; got {array.dtype} such as {_example(array)}")
+        raise AuditError(f"{name} must be {expected}; got {array.dtype} such as {_example(array)}")
     if array.size == 0:
         raise AuditError(f"{name} is empty")
     numbers: Array = array.astype(np.float64)
@@ -269,7 +269,7 @@ def _check_probabilities(value: Any) -> Array:
 def _check_labels(value: Any, records: int, classes: int) -> NDArray[np.int64]:
     if value is None:
         raise AuditError("labels are needed beside probabilities: the true class of each record")
-    numbers = _numbers("labels", value)
+    numbers = _numbers("labels", value, "numbers from 0, in the order of model.classes_")
     if numbers.shape != (records,):
         raise AuditError(
             f"labels must have shape {[records]}, one for each record; got {list(numbers.shape)}"

@@ -195,7 +195,7 @@ TREE = DecisionTreeClassifier(random_state=0).fit(X, Y)
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((TREE, X, Y[:-1], MEMBER), {}, "one entry for each record; got 400"),
+        ((TREE, X, Y[:-1], MEMBER), {}, "one entry for each record, member a boolean; got 400"),
         ((TREE, X, Y, MEMBER[:-1]), {}, "one entry for each record"),
         ((TREE, X, Y, np.ones(400)), {}, "too few records.*got 400 and 0"),
         ((TREE, X, Y, 2 * MEMBER), {}, "member must be booleans"),

@@ -158,7 +158,7 @@ def test_wrong_probabilities_are_refused(values: np.ndarray, message: str) -> No
         (changed(LABELS, 0, -1), "classes from 0 to 2; got -1"),
         (changed(LABELS, 0, 0.5), "classes from 0 to 2; got 0.5"),
         (LABELS[:5], r"labels must have shape \[60\]"),
-        (["a"] * RECORDS, "labels must be numbers; got <U1 such as"),
+        (["a"] * RECORDS, "labels must be numbers from 0, in the order of .*; got <U1 such as"),
     ],
 )
 def test_wrong_labels_are_refused(labels: object, message: str) -> None:
