@@ -145,6 +145,10 @@ class AdversarialConfig(ExperimentConfig):
         description="steps on raw data: of networks then fixed, and of unet or fader to copy",
     )
     batch_size: int = Field(128, ge=4, le=2**20, description="records in a minibatch")
+    precision: Literal["float32", "tf32", "bf16"] = Field(
+        "float32",
+        description="number format of products in the game's networks; tf32 acts on GPUs alone",
+    )
     learning_rate: float = Field(1e-3, gt=0, le=1, description="learning rate of the releaser")
     adversary_learning_rate: float = Field(
         1e-3, gt=0, le=1, description="learning rate of the inference networks"

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, fold, leaky_relu
 
 from privnets.networks.layers import GAINS, SLOPE, dense, gaussian_weights, initial_dense, leaky
+from privnets.networks.precision import cast_inputs
 
 # Channels of the first layer, over all networks, that a CPU convolves together.
 _MAX_CHANNELS = 16
@@ -76,8 +77,8 @@ def encode_innermost(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[
     maps = x.transpose(0, 1).flatten(1, 2)
     for layer, stride in enumerate(strides):
         weight, bias = parameters[2 * layer : 2 * layer + 2]
-        layers = maps, weight.flatten(0, 1), bias.flatten(), stride, networks
-        maps = _LeakyConvolution.apply(*layers)  # type: ignore[no-untyped-call]
+        layers = cast_inputs([maps, weight.flatten(0, 1), bias.flatten()])
+        maps = _LeakyConvolution.apply(*layers, stride, networks)  # type: ignore[no-untyped-call]
     features = maps.view(len(maps), networks, -1, *maps.shape[2:])
     return features.transpose(0, 1).flatten(2)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from privnets.networks.layers import ACTIVATIONS, GAINS, Activation, ActivationName, initial_dense
+from privnets.networks.precision import cast_inputs
 
 # Up to this many features, a transposed copy costs a tenth of the time that it saves.
 _MAX_COPIED_FEATURES = 16
@@ -90,7 +91,7 @@ def forward(parameters: Sequence[Tensor], x: Tensor, activation: ActivationName 
     records = x.expand(len(parameters[0]), *x.shape[-2:]).mT
     if records.shape[1] <= _MAX_COPIED_FEATURES:
         records = records.contiguous()
-    layers = ACTIVATIONS[activation], records, *parameters
+    layers = ACTIVATIONS[activation], *cast_inputs([records, *parameters])
     outputs: Tensor = _Layers.apply(*layers)  # type: ignore[no-untyped-call]
     return outputs.mT
 

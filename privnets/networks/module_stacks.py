@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
+from privnets.networks.precision import cast_inputs
+
 Tensors: TypeAlias = Mapping[str, Tensor]
 ImageShape: TypeAlias = tuple[int, int, int]
 """Channels, height and width."""
@@ -66,7 +68,7 @@ class ConvolutionStack:
     def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
         """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...], in module order."""
         stack = self._together if inputs[0].is_cuda else self._alone
-        return stack(parameters, *inputs)
+        return stack(cast_inputs(parameters), *cast_inputs(inputs))
 
 
 def stack_states(

@@ -25,6 +25,7 @@ from privnets.networks.image_classifiers import wide_resnet, xception
 from privnets.networks.layers import stack_parameters
 from privnets.networks.mlp import Perceptron
 from privnets.networks.module_stacks import ImageClassifier, ModuleStack
+from privnets.networks.precision import computed_in
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
 from privnets.networks.training import StackedAdam
 from privnets.networks.unet import UNet
@@ -109,7 +110,7 @@ def _gradients(case: _Case, parameters: Sequence[Tensor], inputs: Sequence[Tenso
     leaves = [p.clone().requires_grad_() for p in parameters]
     x = inputs[0].clone().requires_grad_()
     output = case.run(leaves, [x, *inputs[1:]])
-    loss = (output - 0.5).square().sum()
+    loss = (output.float() - 0.5).square().sum()
     gradients = torch.autograd.grad(loss, [*leaves, x], allow_unused=True, materialize_grads=True)
     return [output.detach(), *gradients]
 
@@ -173,6 +174,24 @@ def test_nan_in_one_network_does_not_spread(case, where):
     assert found[0][1].isnan().any()
     others = torch.tensor([0, 2])
     _assert_close([f[others] for f in found], [e[others] for e in expected])
+
+
+@_shared
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_bfloat16_changes_outputs_and_gradients_by_its_rounding(case, device):
+    parameters = [p.to(device) for p in case.parameters()]
+    inputs = [given.to(device) for given in case.inputs()]
+    exact = _gradients(case, parameters, inputs)
+    with computed_in("bf16", torch.device(device)):
+        rounded = _gradients(case, parameters, inputs)
+    assert 2**-12 < _relative_error(rounded[:1], exact[:1]) < 0.03
+    # The slope of a rectifier changes where rounding changes the sign of its argument.
+    assert 2**-12 < _relative_error(rounded[1:], exact[1:]) < 0.4
+
+
+def _relative_error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    one, other = (torch.cat([t.flatten() for t in tensors]) for tensors in (found, expected))
+    return float((one - other).norm() / other.norm())
 
 
 @pytest.mark.parametrize("name", ["xception", "wide-resnet", "unet"])

@@ -19,7 +19,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import Exposure, Minibatch, Pool
 from privnets.adversarial.training.batches import BatchSource, RecordReleaser
-from privnets.adversarial.training.capture import StepRunner
+from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import (
     Role,
@@ -32,6 +32,7 @@ from privnets.adversarial.training.objectives import GameStep, build_objective
 from privnets.adversarial.training.releasers import Releaser, build_releaser
 from privnets.networks.layers import stack_parameters
 from privnets.networks.memory import keep_freed_memory
+from privnets.networks.precision import computed_in
 from privnets.networks.training import StackedAdam, add_prefix, differentiable, select_prefix
 from privnets.points import Curve
 from privnets.randomness import generator
@@ -70,7 +71,7 @@ class Game:
         self._pretraining = first.pretrain_steps if is_pretrained else 0
         self._scales = _rate_scales(self._total, device)
         self._pretraining_scales = _rate_scales(self._pretraining, device)
-        self._runner = StepRunner(device)
+        self._precision, self._runner = first.precision, StepRunner(device)
         self._batches = BatchSource(configs, self._network, pool, splits)
         self._groups = build_groups(problem, configs, self._schedule, device, _BETAS)
         self._releaser = _build_releaser_stack(self._network, configs, device)
@@ -185,7 +186,7 @@ class Game:
         """Trains on raw records the networks that are then held fixed, and a releaser to copy."""
         for batch in self._batches.raw_batches(self._pretrained, self._pretrained + steps):
             scale = self._pretraining_scales[self._pretrained]
-            self._runner.run(self._take_pretraining_step, [batch], scale)
+            self._run(self._take_pretraining_step, [batch], scale)
             self._pretrained += 1
             if self._pretrained == self._pretraining:
                 self._runner = StepRunner(scale.device)  # the game's steps are others
@@ -196,12 +197,16 @@ class Game:
     def _play(self, steps: int) -> None:
         last = min(self.step + steps, self._total)
         for batches in self._batches.game_batches(self.step, last):
-            result = self._runner.run(self._take_step, batches, self._scales[self.step])
+            result = self._run(self._take_step, batches, self._scales[self.step])
             recorded = {name: result.pop(name) for name in ("loss", "distortion")}
             self._curves.add_step(GameStep(batches[-1], **result), **recorded)
             self.step += 1
             self._curves.add_point(self.step, self._releaser.parameters)
         self._curves.settle(self.configs)
+
+    def _run(self, step: Step, batches: Sequence[Minibatch], scale: Tensor) -> dict[str, Tensor]:
+        with computed_in(self._precision, scale.device):
+            return self._runner.run(step, batches, scale)
 
     def _take_pretraining_step(
         self, batches: Sequence[Minibatch], scale: Tensor
@@ -230,7 +235,7 @@ class Game:
         """
         for batch in batches[:-1]:
             with torch.no_grad():
-                z = self._network.release(self._releaser.parameters, batch)
+                z = self._release(batch)
             self._train_networks(self._schedule.adversary_step, z, batch, scale)
         step, loss = self._train_releaser(batches[-1], scale)
         logits = {"adversary": step.adversary, "utility": step.utility, "reference": step.reference}
@@ -255,7 +260,7 @@ class Game:
         beside = [p for group in groups for p in group.stack.parameters]
         trained = [*parameters, *beside]
         with differentiable(trained):
-            step = self._game_step(self._network.release(parameters, batch), batch)
+            step = self._game_step(self._release(batch), batch)
             loss = self._objective.loss(step)
             gradients = torch.autograd.grad(
                 loss, trained, torch.ones_like(loss), materialize_grads=True
@@ -264,6 +269,9 @@ class Game:
             group.step(gradients[len(parameters) :], scale)
         self._releaser.step(gradients[: len(parameters)], scale)
         return step, loss
+
+    def _release(self, batch: Minibatch) -> Tensor:
+        return self._network.release(self._releaser.parameters, batch).float()
 
     def _game_step(self, z: Tensor, batch: Minibatch) -> GameStep:
         released: dict[Role, Tensor] = {"adversary": z}

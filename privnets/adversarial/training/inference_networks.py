@@ -200,7 +200,7 @@ class NetworkGroup:
         if not own:
             return {}
         records = _join([x[role] for role in own])
-        outputs = self.architecture.forward(self.parameters(own), records)
+        outputs = self._forward(self.parameters(own), records)
         return dict(zip(own, torch.split(outputs, self._members), strict=True))
 
     def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: Tensor) -> None:
@@ -212,7 +212,7 @@ class NetworkGroup:
             return
         records, labels = (_join([part[role] for role in self.roles]) for part in (x, label))
         with differentiable(self.stack.parameters):
-            loss = cross_entropy(self.architecture.forward(self.stack.parameters, records), labels)
+            loss = cross_entropy(self._forward(self.stack.parameters, records), labels)
             gradients = torch.autograd.grad(loss, self.stack.parameters, torch.ones_like(loss))
         self.step(gradients, scale)
 
@@ -229,6 +229,9 @@ class NetworkGroup:
     def is_finite(self) -> Tensor:
         """Whether all parameters of each member are finite, bool, shape [S]."""
         return self.stack.is_finite().view(len(self.roles), -1).all(0)
+
+    def _forward(self, parameters: Sequence[Tensor], records: Tensor) -> Tensor:
+        return self.architecture.forward(parameters, records).float()
 
     @property
     def _is_frozen(self) -> bool:

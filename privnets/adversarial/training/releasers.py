@@ -279,7 +279,8 @@ class UNetReleaser(Releaser):
         loss = (self.release(parameters, batch) - batch.x).square().flatten(1).mean(1).sqrt()
         if batch.utility is None:
             return loss
-        return loss + cross_entropy(self._classifiers(parameters, batch.x), batch.utility)
+        logits = self._classifiers(parameters, batch.x).float()
+        return loss + cross_entropy(logits, batch.utility)
 
     @cached_property
     def _stack(self) -> ConvolutionStack:
@@ -334,7 +335,7 @@ class FaderReleaser(Releaser):
         """Root of the mean squared error by the true secret, plus the classifier's loss."""
         classes = torch.arange(self.classes, device=batch.x.device)
         attribute = (batch.secret[..., None] == classes).to(batch.x.dtype)
-        outputs = self._training(parameters, batch.x, batch.noise, attribute)
+        outputs = self._training(parameters, batch.x, batch.noise, attribute).float()
         copy, logits = outputs[..., : -self.classes], outputs[..., -self.classes :]
         loss = (copy - batch.x.flatten(2)).square().flatten(1).mean(1).sqrt()
         return loss + cross_entropy(logits, batch.secret)

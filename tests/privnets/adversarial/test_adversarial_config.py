@@ -26,7 +26,8 @@ def test_only_numeric_fields_may_differ_in_a_stack():
     base = AdversarialConfig(problem="digits")
     numbers = {"alpha": math.inf, "privacy_weight": 3.0, "seed": 5, "noise_std": 0.1}
     assert AdversarialConfig(problem="digits", **numbers).structure() == base.structure()
-    for field, value in {"steps": 5, "gradient": "posterior", "releaser_width": 8}.items():
+    others = {"steps": 5, "gradient": "posterior", "releaser_width": 8, "precision": "bf16"}
+    for field, value in others.items():
         other = AdversarialConfig(problem="digits", **{field: value})
         assert other.structure() != base.structure(), field
 

@@ -15,12 +15,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Minibatch, load_pool
+from privnets.adversarial.records import Exposure, Minibatch, load_pool
 from privnets.adversarial.training.batches import BatchSource
 from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
 from privnets.adversarial.training.releasers import build_releaser
+from privnets.networks.precision import computed_in
 
 STEPS = 30
 
@@ -105,7 +106,7 @@ class TracedSteps:
         return self.operations(fields, scale)
 
 
-@pytest.mark.parametrize("shared", [*OBJECTIVES[:3], COPYING])
+@pytest.mark.parametrize("shared", [*OBJECTIVES[:3], {**COPYING, "precision": "bf16"}])
 def test_the_operations_of_one_step_repeat_as_the_following_steps(shared, monkeypatch):
     """No number of the step is among them."""
     configs = [config(**shared, **one) for one in VARIED]
@@ -120,7 +121,7 @@ def test_the_operations_of_one_step_repeat_as_the_following_steps(shared, monkey
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("shared", [*OBJECTIVES, COPYING])
+@pytest.mark.parametrize("shared", [*OBJECTIVES, COPYING, {**OBJECTIVES[1], "precision": "bf16"}])
 def test_captured_steps_train_as_eager_ones(shared, monkeypatch):
     configs = [config(**shared, **one) for one in VARIED]
     problem = PROBLEMS.get("digits")
@@ -155,6 +156,45 @@ def test_a_step_that_reads_from_the_device_is_not_captured_and_a_warning_says_wh
     with pytest.warns(RuntimeWarning, match="cannot be a CUDA graph"):
         result = runner.run(step, [batch], torch.tensor(2.0, device="cuda"))
     assert result["loss"] == 4
+
+
+def test_games_in_bfloat16_end_within_the_spread_of_replicates():
+    rates = {"learning_rate": 1e-2, "adversary_learning_rate": 1e-2}
+    fields = {"steps": 60, "batch_size": 32, **rates}
+    ends = {}
+    for precision in ("float32", "bf16"):
+        played = game(*(config(**fields, precision=precision, seed=seed) for seed in range(8)))
+        assert not played.advance(60)
+        state = played.state()
+        assert {t.dtype for t in state.values() if t.is_floating_point()} == {torch.float32}
+        curves = [played.curves(i) for i in range(8)]
+        ends[precision] = {
+            name: np.array([curve[name].values[-1] for curve in curves]) for name in curves[0]
+        }
+    for name, exact in ends["float32"].items():
+        assert not np.array_equal(ends["bf16"][name], exact)
+        # The deviation of eight replicates is two standard errors of a difference of means.
+        assert abs(ends["bf16"][name].mean() - exact.mean()) < exact.std(ddof=1), name
+
+
+def test_a_game_in_bfloat16_releases_in_float32():
+    played = game(config(precision="bf16"))
+    played.advance(STEPS)
+    released = played.record_releaser(0).release(np.arange(10), "test")
+    assert not torch.equal(released, released.bfloat16().float())
+    logits = played.infer("utility", 0, Exposure(released, torch.zeros(10)))
+    assert not torch.equal(logits, logits.bfloat16().float())
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_products_of_a_gpu_are_rounded_only_while_the_game_computes(precision):
+    """PyTorch's own setting rounds convolutions to TF32."""
+    settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [each.fp32_precision for each in settings]
+    with computed_in(precision, torch.device("cuda")):
+        is_rounded = [each.fp32_precision == "tf32" for each in settings]
+    assert is_rounded == [precision == "tf32"] * 2
+    assert [each.fp32_precision for each in settings] == before
 
 
 @pytest.mark.parametrize("shared", OBJECTIVES)

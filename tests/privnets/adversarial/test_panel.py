@@ -332,6 +332,7 @@ SWEPT = {
     "alpha": 3.0,
     "gradient": "posterior",
     "pretrain_steps": 9,
+    "precision": "bf16",
 }
 
 
