@@ -231,6 +231,7 @@ def _start_once(undo: ExitStack, cpus: int | None, modules: Sequence[str], dashb
         preloaded = {_PRELOADED_MODULES: ",".join(modules)} if modules else {}
         with (
             ray_internals.loopback_only(),
+            ray_internals.noticing_its_node(),
             nullcontext() if dashboard else ray_internals.without_extra_servers(),
             _environment(_WORKER_NICENESS | preloaded),
         ):

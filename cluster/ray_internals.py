@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -24,6 +25,15 @@ from ray.experimental import internal_kv
 from cluster.errors import ConnectError, UnreachableError
 
 SUPPORTED_VERSION: Final = "2.60"
+
+# Ray's agent without its modules, most of whose start is spent on loading them.
+_BARE_AGENT: Final = (
+    "import runpy, sys, ray.dashboard.modules as modules; modules.__path__ = []; "
+    "del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+_POLL_SECONDS: Final = 0.02
+_MAX_POLLS: Final = 500
+_GCS_SECONDS: Final = 5
 
 
 def check_version() -> None:
@@ -100,7 +110,7 @@ def infeasible_bundles() -> list[dict[str, float]]:
     """Returns the demands that the newer autoscaler cannot meet; its public status omits them."""
     client = _raylet.GcsClient(ray.get_runtime_context().gcs_address)  # type: ignore[attr-defined]
     reply: Any = autoscaler_pb2.GetClusterStatusReply()  # type: ignore[attr-defined]
-    reply.ParseFromString(client.get_cluster_status(timeout_s=5))
+    reply.ParseFromString(client.get_cluster_status(timeout_s=_GCS_SECONDS))
     groups = reply.autoscaling_state.infeasible_gang_resource_requests
     return [dict(request.resources_bundle) for group in groups for request in group.requests]
 
@@ -122,18 +132,47 @@ def loopback_only() -> AbstractContextManager[None]:
 
 @contextmanager
 def without_extra_servers() -> Iterator[None]:
-    """Makes Ray start no autoscaler, no log monitor and no dashboard server.
+    """Makes Ray start no autoscaler, log monitor or dashboard server, and an agent without modules.
 
-    A Ray for one driver uses none of them. They take almost two seconds of a core, and `ray.init`
-    waits for the last one.
+    A Ray for one driver uses none of them. They take almost three seconds of a core. `ray.init`
+    waits for the server, and workers start after the agent. A raylet refuses to run without one.
     """
     options: Any = {"no_monitor": True, "include_log_monitor": False}
     params = partial(parameter.RayParams, **options)
+    build_command = services._build_python_executable_command_memory_profileable
+
+    def build_agent_command(component: str, *arguments: Any) -> list[str]:
+        command: list[str] = build_command(component, *arguments)
+        is_agent = component == ray_constants.PROCESS_TYPE_DASHBOARD_AGENT
+        return [*command, "-c", _BARE_AGENT] if is_agent else command
+
     with (
         _replace(parameter, RayParams=params),
         _replace(node.Node, start_api_server=lambda self, **options: None),
+        # Without the dashboard's dependencies, an agent starts no servers.
+        _replace(utils, get_dashboard_dependency_error=lambda: ImportError()),
+        _replace(services, _build_python_executable_command_memory_profileable=build_agent_command),
     ):
         yield
+
+
+def noticing_its_node() -> AbstractContextManager[None]:
+    """Makes `ray.init` notice at once that its own node has started.
+
+    Ray asks once a second, and nothing else happens meanwhile. After ten seconds, Ray's own way of
+    waiting, which knows when to give up, takes over.
+    """
+    get_node = services.get_node
+
+    def wait_and_get(gcs_address: str, node_id: str) -> Any:
+        client = _raylet.GcsClient(gcs_address)  # type: ignore[attr-defined]
+        for _ in range(_MAX_POLLS):
+            if client.get_all_node_info(timeout=_GCS_SECONDS):
+                break
+            time.sleep(_POLL_SECONDS)
+        return get_node(gcs_address, node_id)  # type: ignore[no-untyped-call]
+
+    return _replace(services, get_node=wait_and_get)
 
 
 def without_worker_messages() -> AbstractContextManager[None]:

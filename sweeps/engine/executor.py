@@ -21,7 +21,7 @@ from cluster.auth import bypass_proxies_for_loopback
 from cluster.connection import check_address, connect, local_machine
 from cluster.errors import ConnectError
 from sweeps.engine.capacity import cluster_capacity
-from sweeps.engine.display import Display, display_progress, line_display
+from sweeps.engine.display import Display, SweepProgress, display_progress, line_display
 from sweeps.engine.node_data import check_data_on_nodes
 from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.scheduler import (
@@ -305,12 +305,18 @@ def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
 def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
     """Trains what the ledger lacks; returns early once the run must end."""
     heartbeat.phase = "training"
-    preload_plotting()  # in a thread, while Ray starts
+    run.tracker.displays.append(_preload_plotting)
     try:
         run_pending_packs(run)
     except Interrupted:
         if run.stop.is_urgent:
             raise
+
+
+def _preload_plotting(progress: SweepProgress) -> None:
+    """Loads the plotting libraries in a thread once workers train, whose start they would delay."""
+    if progress.share > 0:
+        preload_plotting()
 
 
 def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> DisplayedResult | None:

@@ -5,6 +5,7 @@ Importing this module loads no plotting library; the publisher runs without them
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ SUMMARY_FILES = ("points.parquet", "front.parquet", "front.png", "report.html", 
 """Names of all files of a summary; a sweep has the figures that its data allow."""
 
 
+@cache  # once per process
 def preload_plotting() -> None:
     """Starts a thread that loads the plotting libraries, which takes about a second."""
     Thread(target=import_module, args=("sweeps.report.plots",)).start()

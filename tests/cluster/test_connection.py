@@ -144,6 +144,8 @@ def test_a_local_ray_listens_on_loopback_for_its_token_and_leaves_nothing_behind
         assert {ip.removeprefix("::ffff:") for _, ip in report["listening"]} == {"127.0.0.1"}
         servers = ("autoscaler", "dashboard/dashboard.py", "log_monitor.py")
         assert not [c for c in report["commands"] if any(server in c for server in servers)]
+        (log,) = directory.rglob("dashboard_agent.log")
+        assert "Loaded 0 modules" in log.read_text()
         stranger = subprocess.run(
             [sys.executable, "-c", _STRANGER.format(address=report["address"])],
             env={**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},
