@@ -130,7 +130,6 @@ def _run(order: Order, folder: str, address: str | None) -> None:
     with catch_stop_signals() as stop:
         run_pending_packs(
             SweepRun(
-                planned,
                 ledger,
                 tracking_uri="",
                 address=address,
