@@ -13,6 +13,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, Literal
@@ -222,7 +223,7 @@ def _insert_into(
 def _copy(connection: Connection, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
     """Sends rows in PostgreSQL's text format, where a backslash escapes separators and itself."""
     text = "".join("\t".join(str(v).translate(_ESCAPES) for v in row) + "\n" for row in rows)
-    with connection.connection.cursor() as cursor:
+    with closing(connection.connection.cursor()) as cursor:
         cursor.copy_expert(statement, io.StringIO(text))
 
 
