@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from ray import _raylet
 from ray._private import node, parameter, ray_constants, services, utils, worker
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray.core.generated import autoscaler_pb2
+from ray.exceptions import RpcError
 from ray.experimental import internal_kv
 
 from cluster.errors import ConnectError, UnreachableError
@@ -144,7 +145,7 @@ def without_extra_servers() -> Iterator[None]:
     def build_agent_command(component: str, *arguments: Any) -> list[str]:
         command: list[str] = build_command(component, *arguments)
         is_agent = component == ray_constants.PROCESS_TYPE_DASHBOARD_AGENT
-        return [*command, "-c", _BARE_AGENT] if is_agent else command
+        return [*command, "-P", "-c", _BARE_AGENT] if is_agent else command
 
     with (
         _replace(parameter, RayParams=params),
@@ -159,17 +160,18 @@ def without_extra_servers() -> Iterator[None]:
 def noticing_its_node() -> AbstractContextManager[None]:
     """Makes `ray.init` notice at once that its own node has started.
 
-    Ray asks once a second, and nothing else happens meanwhile. After ten seconds, Ray's own way of
-    waiting, which knows when to give up, takes over.
+    Ray asks once a second, and nothing else happens meanwhile. After ten seconds, or where the head
+    does not answer in time, Ray's own way of waiting, which knows when to give up, takes over.
     """
     get_node = services.get_node
 
     def wait_and_get(gcs_address: str, node_id: str) -> Any:
-        client = _raylet.GcsClient(gcs_address)  # type: ignore[attr-defined]
-        for _ in range(_MAX_POLLS):
-            if client.get_all_node_info(timeout=_GCS_SECONDS):
-                break
-            time.sleep(_POLL_SECONDS)
+        with suppress(RpcError):
+            client = _raylet.GcsClient(gcs_address)  # type: ignore[attr-defined]
+            for _ in range(_MAX_POLLS):
+                if client.get_all_node_info(timeout=_GCS_SECONDS):
+                    break
+                time.sleep(_POLL_SECONDS)
         return get_node(gcs_address, node_id)  # type: ignore[no-untyped-call]
 
     return _replace(services, get_node=wait_and_get)
