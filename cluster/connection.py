@@ -296,13 +296,13 @@ def _head_address() -> str:
 
 
 def _shut_down() -> None:
-    """Shuts Ray down, with no garbage left that refers to it.
+    """Shuts Ray down after collecting the garbage that refers to it.
 
     Ray ends this process if another thread frees such a reference while Ray shuts down, and Python
     frees those in reference cycles in whichever thread happens to collect garbage.
     """
-    gc.collect()
     with _without_garbage_collection(), ray_internals.keeping_sigterm():
+        gc.collect()
         ray.shutdown()
 
 

@@ -33,7 +33,7 @@ _BARE_AGENT: Final = (
     "del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 )
 _POLL_SECONDS: Final = 0.02
-_MAX_POLLS: Final = 500
+_NOTICE_SECONDS: Final = 10.0
 _GCS_SECONDS: Final = 5
 
 
@@ -168,9 +168,10 @@ def noticing_its_node() -> AbstractContextManager[None]:
     def wait_and_get(gcs_address: str, node_id: str) -> Any:
         with suppress(RpcError):
             client = _raylet.GcsClient(gcs_address)  # type: ignore[attr-defined]
-            for _ in range(_MAX_POLLS):
-                if client.get_all_node_info(timeout=_GCS_SECONDS):
-                    break
+            deadline = time.monotonic() + _NOTICE_SECONDS
+            while (
+                not client.get_all_node_info(timeout=_GCS_SECONDS) and time.monotonic() < deadline
+            ):
                 time.sleep(_POLL_SECONDS)
         return get_node(gcs_address, node_id)  # type: ignore[no-untyped-call]
 

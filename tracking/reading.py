@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import pandas as pd
 from mlflow.entities import Run
@@ -35,6 +35,8 @@ from tracking.run_record import MAX_TAG, decode_details, training_curves, trunca
 from tracking.store import create
 from tracking.uris import resolve_uri
 
+# Copies of objectives, and ROC curves, which earlier versions logged.
+_NOT_COMPARED: Final = (runs.FIRST, runs.CURVES + runs.ROC)
 _Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 _Float = Annotated[float, Field(strict=True, ge=-math.inf)]  # may be infinite, but not NaN
 _Value = StrictBool | _Integer | _Float | StrictStr | None
@@ -250,7 +252,7 @@ def _metrics(run: Run, *, curves: bool) -> dict[str, float]:
     return {
         key.removeprefix(runs.CURVES): _restore_infinity(value)
         for key, value in run.data.metrics.items()
-        if key.startswith(runs.CURVES) == curves and not key.startswith(runs.FIRST)
+        if key.startswith(runs.CURVES) == curves and not key.startswith(_NOT_COMPARED)
     }
 
 

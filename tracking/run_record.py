@@ -341,7 +341,7 @@ def _short(value: Scalar) -> str:
 
 
 def _content(point: TradeoffPoint) -> str:
-    """Returns a digest of everything that `compare` compares: equal digests mean equal runs."""
+    """Returns a digest of what `compare` compares and of ROC curves: equal digests, equal runs."""
     content = {
         "experiment": point.experiment,
         "config": dict(point.config),
@@ -351,10 +351,6 @@ def _content(point: TradeoffPoint) -> str:
         "replicates": [len(point.replicates), len(point.succeeded)],
         "finished_at": repr(float(point.finished_at)),
         "metrics": {key: repr(float(value)) for key, value in point.metrics.items()},
-        "curves": {
-            name: repr(float(curve.values[-1]))
-            for name, curve in training_curves(point).items()
-            if curve.values
-        },
+        "curves": {n: repr(float(c.values[-1])) for n, c in point.curves.items() if c.values},
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

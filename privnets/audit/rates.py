@@ -302,8 +302,8 @@ def clopper_pearson_upper(successes: ArrayLike, size: float, tail: float) -> Arr
 def mean_interval(parts: Sequence[RateInterval], *, independent: bool) -> RateInterval:
     """Mean of estimates, with the interval by MOVER, or the mean interval if they are dependent.
 
-    MOVER takes ends for quantiles. A rate's lower end of 0 is none: too few false positives are
-    expected to state more. Such a rate counts as 0 in the mean's lower end.
+    MOVER takes ends for quantiles. A rate's lower end of 0 is none: mostly, too few false positives
+    are expected to state more. Such a rate counts as 0 in the mean's lower end.
     """
     count, add = len(parts), math.hypot if independent else _sum
     known = [part for part in parts if part.low != 0]

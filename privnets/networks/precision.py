@@ -20,21 +20,22 @@ def computed_in(precision: Precision, device: torch.device) -> Iterator[None]:
 
     `tf32` has an effect on CUDA devices alone. With `bf16` networks may return bfloat16.
     """
-    products: Sequence[Any] = ()
-    if device.type == "cuda":
-        products = cuda.matmul, cudnn.conv, cudnn.rnn  # type: ignore[attr-defined]
-    before = [each.fp32_precision for each in products]
-    for each in products:  # PyTorch's own default is TF32 in convolutions
-        each.fp32_precision = "tf32" if precision == "tf32" else "ieee"
-    # A cached copy of a weight would be outdated after the next update of the weight.
-    is_cast = precision == "bf16"
-    cast = torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if is_cast else None
+    # PyTorch's own default is TF32 in convolutions. Newer settings would make these two unreadable.
+    settings: Sequence[Any] = (cuda.matmul, cudnn) if device.type == "cuda" else ()
+    before = [each.allow_tf32 for each in settings]
     try:
-        with cast or nullcontext():
+        for each in settings:
+            each.allow_tf32 = precision == "tf32"
+        with _autocast(device) if precision == "bf16" else nullcontext():
             yield
     finally:
-        for each, value in zip(products, before, strict=True):
-            each.fp32_precision = value
+        for each, value in zip(settings, before, strict=True):
+            each.allow_tf32 = value
+
+
+def _autocast(device: torch.device) -> torch.autocast:
+    # A cached copy of a weight would be outdated after the next update of the weight.
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 def cast_inputs(tensors: Sequence[Tensor]) -> Sequence[Tensor]:

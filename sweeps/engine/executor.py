@@ -315,7 +315,7 @@ def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
 
 def _preload_plotting(progress: SweepProgress) -> None:
     """Loads the plotting libraries in a thread once workers train, whose start they would delay."""
-    if progress.share > 0:
+    if progress.rate is not None:
         preload_plotting()
 
 

@@ -65,6 +65,8 @@ def main() -> None:
     with ExitStack() as stack:
         every = stack.enter_context(_stores())
         stores = {name: uri for name, uri in every.items() if options.only in name}
+        if not stores:
+            parser.error(f"--only must be part of one of {', '.join(every)}; got {options.only!r}")
         rows = []
         for curves in (False, True):
             made = [_point(index, curves) for index in range(points)]

@@ -210,7 +210,7 @@ def _insert_into(
     if not rows:
         return
     keys = table.columns.keys()
-    if connection.dialect.driver == "psycopg2":  # twice as fast as statements
+    if connection.dialect.driver == "psycopg2":  # faster than statements
         _copy(connection, f"COPY {table.name} ({', '.join(keys)}) FROM STDIN", rows)
     elif connection.dialect.name == "sqlite":  # tuples take half the processor time of dictionaries
         marks = ", ".join("?" * len(keys))

@@ -189,12 +189,14 @@ def test_a_game_in_bfloat16_releases_in_float32():
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 def test_products_of_a_gpu_are_rounded_only_while_the_game_computes(precision):
     """PyTorch's own setting rounds convolutions to TF32."""
-    settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-    before = [each.fp32_precision for each in settings]
+    settings = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [each.allow_tf32 for each in settings]
     with computed_in(precision, torch.device("cuda")):
-        is_rounded = [each.fp32_precision == "tf32" for each in settings]
+        is_rounded = [each.allow_tf32 for each in settings]
+        with torch.backends.cudnn.flags(enabled=False):  # as a module of the user may ask
+            pass
     assert is_rounded == [precision == "tf32"] * 2
-    assert [each.fp32_precision for each in settings] == before
+    assert [each.allow_tf32 for each in settings] == before
 
 
 @pytest.mark.parametrize("shared", OBJECTIVES)
