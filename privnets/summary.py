@@ -16,6 +16,7 @@ Bulletin 2, 1946). Intervals of shares are Wilson's (JASA 22, 1927) and never le
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,19 +30,23 @@ Array = NDArray[np.float64]
 LEVEL: Final = 0.95
 """Coverage of every interval, unless another is named."""
 
-_SHARES: Final = ("accuracy", "auc")
+_SHARES: Final = frozenset({"accuracy", "auc", "probability", "recall", "verification"})
+"""Words of a metric's name that make it a share."""
+
 _SHARE_FAMILIES: Final = ("flag/", "floor/")
 
 
 def metric_range(key: str) -> tuple[float, float]:
     """Range of a metric by its key; infinite for all but shares and advantages.
 
-    Shares are accuracies, `auc`, `tpr_at_fpr_*`, floors and flags. Advantages lie in [-1, 1].
+    Shares are accuracies, recalls, mean probabilities, areas under ROC curves, `tpr_at_fpr_*`, all
+    also of one group (`privacy/attacker_accuracy/observed`), floors and flags. Advantages lie in
+    [-1, 1].
     """
     name = key.rpartition("/")[2]
     if "advantage" in name:
         return -1.0, 1.0
-    is_share = name.endswith(_SHARES) or name.startswith("tpr_at_fpr_")
+    is_share = name.startswith("tpr_at_fpr_") or not _SHARES.isdisjoint(re.split("[/_]", key))
     return (0.0, 1.0) if is_share or key.startswith(_SHARE_FAMILIES) else (-np.inf, np.inf)
 
 

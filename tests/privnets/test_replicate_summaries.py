@@ -97,13 +97,22 @@ def test_a_share_of_one_replicate_has_wilsons_interval(right: int, records: int)
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=6),
     st.floats(0, 1),
-    st.sampled_from([RATE, "privacy/attacker_auc", "privacy/membership_advantage"]),
+    st.sampled_from(
+        [
+            RATE,
+            "privacy/attacker_auc",
+            "privacy/attacker_recall/women",
+            "privacy/attacker_top5_accuracy/observed",
+            "privacy/membership_advantage",
+        ]
+    ),
     st.sampled_from([-1, 0]),
 )
 def test_intervals_of_bounded_metrics_stay_in_range(
     shares: list[float], error: float, key: str, test_set: int
 ) -> None:
     low_end, high_end = metric_range(key)
+    assert math.isfinite(high_end)
     values = low_end + (high_end - low_end) * np.array([shares])
     summary = summarize(values, errors=error, sets=test_set, key=key, size=20)
     narrow, wide = summary.interval(0.5), summary.interval(0.99)
