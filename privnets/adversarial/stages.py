@@ -7,12 +7,10 @@ from collections.abc import Generator, Iterator, Sequence
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.evaluation import cost_model
 from privnets.adversarial.evaluation.evaluator import (
-    evaluate_by_attackers,
     evaluate_exactly,
     failed_replicate,
     release_records,
 )
-from privnets.adversarial.evaluation.interim import estimate_objectives
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
@@ -103,6 +101,8 @@ class StackRun:
 
     def _rung(self, share: float, stage: Stage) -> Generator[Stage, Sequence[int] | None]:
         """A stage as a rung, and another one if members are removed."""
+        from privnets.adversarial.evaluation.interim import estimate_objectives  # slow to import
+
         estimates = tuple(
             estimate_objectives(self._problem, self._game, i, self._pool, splits)
             for i, splits in enumerate(self._splits)
@@ -130,9 +130,13 @@ class StackRun:
         finite = [release for i, release in enumerate(releases) if i not in diverged]
         if not finite:
             return
-        is_exact = finite[0].config.evaluation == "exact"
-        evaluate = evaluate_exactly if is_exact else evaluate_by_attackers
-        for replicate in evaluate(self._problem, finite):
+        if finite[0].config.evaluation == "exact":
+            replicates = evaluate_exactly(self._problem, finite)
+        else:
+            from privnets.adversarial.evaluation.attacked import evaluate_by_attackers  # slow
+
+            replicates = evaluate_by_attackers(self._problem, finite)
+        for replicate in replicates:
             yield self._stage(self._finish_first(replicate))
 
     def _finish_first(self, replicate: Replicate | None) -> list[TradeoffPoint]:

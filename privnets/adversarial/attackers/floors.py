@@ -14,10 +14,9 @@ from privnets.adversarial.attackers.scores import (
     Assessment,
     Beliefs,
     assess,
-    balanced_accuracy,
     balanced_decision,
 )
-from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY
 from privnets.adversarial.records import (
     MISSING,

@@ -21,7 +21,7 @@ from scipy.special import log_softmax, logsumexp
 from scipy.stats import rankdata
 
 from privnets.adversarial.attackers.attacker import Posterior
-from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.records import Rows
 
 LogProbabilities = NDArray[np.float64]
@@ -151,15 +151,6 @@ def calibrate(
         return mixed
 
     return apply_calibration
-
-
-def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:
-    """Mean over classes of the share of their records that decisions [n] recognise, in [0, 1]."""
-    right = (decision == rows.secret).astype(np.float64)
-    counts = np.bincount(rows.secret, minlength=classes)
-    recall = np.bincount(rows.secret, weights=right, minlength=classes) / counts
-    influence = (right - recall[rows.secret]) / (classes * counts[rows.secret])
-    return Estimate(float(recall.mean()), influence, rows.cluster)
 
 
 def balanced_decision(

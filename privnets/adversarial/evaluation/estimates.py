@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from privnets.adversarial.records import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,3 +59,12 @@ def ratio(
     value = float(numerator.sum()) / total
     origins = np.arange(len(numerator)) if cluster is None else cluster
     return Estimate(value, (numerator - value * denominator) / total, origins)
+
+
+def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:
+    """Mean over classes of the share of their records that decisions [n] recognise, in [0, 1]."""
+    right = (decision == rows.secret).astype(np.float64)
+    counts = np.bincount(rows.secret, minlength=classes)
+    recall = np.bincount(rows.secret, weights=right, minlength=classes) / counts
+    influence = (right - recall[rows.secret]) / (classes * counts[rows.secret])
+    return Estimate(float(recall.mean()), influence, rows.cluster)

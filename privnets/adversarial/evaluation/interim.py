@@ -20,13 +20,12 @@ from torch import Tensor
 from privnets.adversarial.attackers.attacker import released_part
 from privnets.adversarial.attackers.scores import (
     area_under_curve,
-    balanced_accuracy,
     balanced_decision,
     leakage,
 )
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import estimates
-from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
 from privnets.adversarial.evaluation.judge import predict_shares, select_beliefs
 from privnets.adversarial.metrics import PRIVACY_KEYS, interim_objectives

@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision, leakage
-from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.attackers.scores import balanced_decision, leakage
+from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.evaluation.judge import predict_shares, select_beliefs
 from privnets.adversarial.records import Rows
 

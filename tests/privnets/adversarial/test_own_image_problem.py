@@ -11,7 +11,8 @@ from PIL import Image
 
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.encodings import ImageEncoding
-from privnets.adversarial.evaluation.evaluator import evaluate_by_attackers, release_records
+from privnets.adversarial.evaluation.attacked import evaluate_by_attackers
+from privnets.adversarial.evaluation.evaluator import release_records
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game

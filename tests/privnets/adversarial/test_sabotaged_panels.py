@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from privnets.adversarial.attackers.neural import fit_utility
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation import evaluator
-from privnets.adversarial.evaluation.evaluator import evaluate_by_attackers, release_records
+from privnets.adversarial.evaluation.attacked import evaluate_by_attackers
+from privnets.adversarial.evaluation.evaluator import release_records
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import Evidence, Release, load_pool
 from privnets.adversarial.training.game import Game
@@ -145,7 +146,7 @@ def test_a_small_contrast_hides_no_utility(release):
     """Fresh utility networks standardise releases, as attackers do."""
     splits = (replace(split, z=100 + 1e-2 * split.z) for split in release.original.splits)
     (usual,), (faint,) = (
-        finish(evaluator.fit_utility(PROBLEM, [release.config], [evidence], "test"))
+        finish(fit_utility(PROBLEM, [release.config], [evidence], "test"))
         for evidence in (release.original, Evidence(*splits))
     )
     assert usual.converged
