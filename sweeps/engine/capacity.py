@@ -25,6 +25,8 @@ _PATIENCE_SECONDS: Final = 120.0
 # Limit on the wait without machines and without an autoscaler.
 _EMPTY_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.5
+# Half of the memory of a small GPU. Packs whose configurations need more get a whole one.
+_HALF_GPU_BYTES: Final = 4 * 2**30
 # Share of a machine's memory that packs may take; Ray's processes and peaks of stacks need more.
 _MEMORY_SHARE: Final = 0.6
 
@@ -37,14 +39,25 @@ class Capacity:
     memory: int
 
 
-def resolve_auto(resources: Resources, machines: Sequence[Machine]) -> Resources:
+def resolve_auto(
+    resources: Resources, machines: Sequence[Machine], memory_each: int = 0
+) -> Resources:
     """Replaces `auto` CPUs and GPUs of a pack by amounts for these machines.
 
-    A pack on GPUs gets its share of the CPUs of a machine, for attackers that train beside them.
+    Two packs share a GPU, so that attackers of one train beside the game of the other, if there are
+    CPUs and memory for both. A pack on GPUs gets its share of the CPUs of a machine, for attackers.
+
+    Args:
+        resources: Resources as the study has them.
+        machines: Machines that may train packs.
+        memory_each: Bytes that the largest configuration needs.
     """
     suited = [m for m in machines if m.gpus and resources.accelerator in (None, m.accelerator)]
-    gpus = int(bool(suited)) if resources.gpus == "auto" else resources.gpus
     share = min((machine.cpus / machine.gpus for machine in suited), default=0)
+    gpus = resources.gpus
+    if gpus == "auto":
+        is_shared = share >= 2 and memory_each <= _HALF_GPU_BYTES
+        gpus = (0.5 if is_shared else 1) if suited else 0
     cpus = max(1, math.floor(share * gpus)) if resources.cpus == "auto" else resources.cpus
     return resources.model_copy(update={"cpus": cpus, "gpus": gpus})
 

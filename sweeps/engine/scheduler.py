@@ -36,6 +36,7 @@ from sweeps.engine.sharing import ClusterShare, cluster_share
 from sweeps.engine.signals import StopRequest
 from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.cost_curves import CostCurve
+from sweeps.planning.devices import usable_gpus
 from sweeps.planning.packing import Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate, add_recorded_asks
 from sweeps.store.asks import read_asks, write_ask
@@ -46,6 +47,8 @@ from sweeps.study.spec import Study
 
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
+
+_GPU_SECONDS = 60.0  # for torch to start and to compute on each GPU
 
 Replicates = Mapping[ReplicateKey, PlannedReplicate]
 """Planned replicates by (point_id, seed)."""
@@ -134,7 +137,7 @@ def run_pending_packs(run: SweepRun) -> None:
     if not (replicates := pending_replicates(run.plan, run.ledger)) and is_search_over(run.plan):
         return
     if run.address is None:
-        _resolve_auto(run, [local_machine()])  # the Ray that starts has the CPUs of its packs
+        _resolve_auto(run, [_usable_machine(run)])  # the Ray that starts has the CPUs of its packs
     with _open_ray(run) as connection:
         _resolve_auto(run, connection.machines())
         resources, name = run.plan.study.resources, str(run.ledger.directory.run_id)
@@ -147,9 +150,31 @@ def run_pending_packs(run: SweepRun) -> None:
 
 def _resolve_auto(run: SweepRun, machines: Sequence[Machine]) -> None:
     """Resolves `auto` resources for this run; the manifest keeps them as the study has them."""
-    study = run.plan.study
-    resolved = study.model_copy(update={"resources": resolve_auto(study.resources, machines)})
+    study, memory = run.plan.study, 0
+    if study.resources.gpus == "auto" and any(machine.gpus for machine in machines):
+        experiment = privnets.experiment(study.experiment)
+        configs = {config.structure(): config for config in run.plan.samples}
+        memory = max(experiment.cost(config).memory for config in configs.values())
+    resources = resolve_auto(study.resources, machines, memory)
+    resolved = study.model_copy(update={"resources": resources})
     run.tracker.plan = replace(run.plan, study=resolved)
+
+
+def _usable_machine(run: SweepRun) -> Machine:
+    """This machine; without GPUs if packs take them where possible and torch cannot use them."""
+    machine = local_machine()
+    if run.plan.study.resources.gpus != "auto" or not machine.gpus:
+        return machine
+    run.tracker.doing, reason = "looking for GPUs", "torch sees none; see `sweeps doctor`"
+    try:
+        has_gpu = bool(usable_gpus(_GPU_SECONDS))
+    except RuntimeError as error:
+        has_gpu, reason = False, str(error)
+    run.tracker.doing = None
+    if has_gpu:
+        return machine
+    run.tracker.add_problem(f"GPUs of this machine were not used: {reason}")
+    return replace(machine, gpus=0)
 
 
 def _train(

@@ -292,8 +292,9 @@ class Resources(_StudySection):
 
     Attributes:
         cpus: CPUs of a pack; `auto` is 1, or a machine's CPUs per GPU if packs use GPUs.
-        gpus: GPUs of a pack; a fraction below 1 shares one. `auto` is 1 if a machine has a GPU when
-            training starts, else 0.
+        gpus: GPUs of a pack; a fraction below 1 shares one. `auto` is half of one if a machine has
+            a GPU when training starts, else 0. One pack's attackers then train on CPUs while
+            another pack's game uses the GPU.
         pack: Replicates per pack; `auto` measures the best number.
         concurrency: Packs that train at once; `auto` uses all CPUs and GPUs.
         time_limit: Seconds that a pack may train; a longer one fails. None for no limit.
@@ -307,7 +308,7 @@ class Resources(_StudySection):
     """
 
     cpus: Devices = "auto"
-    gpus: Devices = 0
+    gpus: Devices = "auto"
     pack: Count = "auto"
     concurrency: Count = "auto"
     time_limit: Positive | None = None

@@ -54,7 +54,10 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
     is_random = releaser.is_random(splits.attack[:_PROBED]) if len(splits.attack) else False
     redraw = partial(releaser.release, splits.attack)
     original = raw_evidence(pool, splits)
-    raw, released = (game.infer_from_raw_data(member, each) for each in (original.test, test))
+    raw_utility = None
+    if config.evaluation == "attackers":  # an exact evaluation does not use it
+        raw, released = (game.infer_from_raw_data(member, each) for each in (original.test, test))
+        raw_utility = None if raw is None or released is None else (raw, released)
     return Release(
         config=config,
         original=original,
@@ -63,7 +66,7 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
         curves=game.curves(member),
         adversary=game.infer("adversary", member, test),
         utility=None if test.utility is None else game.infer("utility", member, test),
-        raw_utility=None if raw is None or released is None else (raw, released),
+        raw_utility=raw_utility,
     )
 
 

@@ -83,24 +83,30 @@ _GPU_MACHINE = Machine(16, 4, accelerator="A100")
 @pytest.mark.parametrize(
     ("resources", "machines", "cpus", "gpus", "packs"),
     [
-        (Resources(gpus="auto"), [], 1, 0, 0),
-        (Resources(gpus="auto"), [Machine(8, 0)], 1, 0, 8),
-        (Resources(gpus="auto"), [Machine(64, 0), _GPU_MACHINE], 4, 1, 4),
-        (Resources(gpus="auto"), [_GPU_MACHINE, Machine(5, 2)], 2, 1, 6),
-        (Resources(gpus="auto"), [Machine(1, 2)], 1, 1, 1),
-        (Resources(gpus="auto", cpus=2), [_GPU_MACHINE], 2, 1, 4),
-        (Resources(gpus="auto", accelerator="H100"), [_GPU_MACHINE], 1, 0, 0),
+        (Resources(), [], 1, 0, 0),
+        (Resources(), [Machine(8, 0)], 1, 0, 8),
+        (Resources(), [Machine(64, 0), _GPU_MACHINE], 2, 0.5, 8),
+        (Resources(), [_GPU_MACHINE, Machine(5, 2)], 1, 0.5, 12),
+        (Resources(), [Machine(1, 2)], 1, 1, 1),
+        (Resources(cpus=2), [_GPU_MACHINE], 2, 0.5, 8),
+        (Resources(accelerator="H100"), [_GPU_MACHINE], 1, 0, 0),
+        (Resources(gpus=1), [_GPU_MACHINE], 4, 1, 4),
         (Resources(gpus=0.5), [_GPU_MACHINE], 2, 0.5, 8),
         (Resources(gpus=2), [_GPU_MACHINE], 8, 2, 2),
-        (Resources(), [_GPU_MACHINE], 1, 0, 16),
+        (Resources(gpus=0), [_GPU_MACHINE], 1, 0, 16),
     ],
 )
-def test_auto_uses_a_gpu_where_there_is_one_with_its_share_of_the_cores(
+def test_auto_shares_a_gpu_where_there_is_one_with_its_cores(
     resources: Resources, machines: list[Machine], cpus: float, gpus: float, packs: int
 ) -> None:
     resolved = resolve_auto(resources, machines)
     assert (resolved.cpus, resolved.gpus) == (cpus, gpus)
     assert slots(machines, resolved) == packs
+
+
+def test_configurations_that_need_much_memory_get_a_whole_gpu() -> None:
+    resolved = resolve_auto(Resources(), [_GPU_MACHINE], memory_each=5 * 2**30)
+    assert (resolved.cpus, resolved.gpus) == (4, 1)
 
 
 def test_the_resource_that_is_short_is_named() -> None:

@@ -91,7 +91,7 @@ def test_a_pack_that_fails_stops_no_other_and_only_missing_replicates_are_traine
     # Each retry starts a worker, which takes seconds; one retry shows as much as three.
     monkeypatch.setattr("sweeps.engine.tune_backend._MAX_RETRIES", 1)
     # A file in the place of one point's artifact directory: that point cannot be written.
-    changes = ("replicates=1", "resources.concurrency=1", "resources.gpus=auto")
+    changes = ("replicates=1", "resources.concurrency=1")
     plan = small_plan(tmp_path, *changes)
     lost, *kept = plan.points
     blocked = tmp_path / "broken" / "artifacts" / lost.point_id

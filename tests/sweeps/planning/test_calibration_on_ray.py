@@ -168,7 +168,7 @@ def test_an_interrupted_sweep_ends_while_pack_sizes_are_measured(
 
 LOGICAL = """
 import ray, sys
-from test_calibration_on_ray import replicates
+from test_calibration_on_ray import make_game_plan, replicates
 from sweeps.errors import InputError
 from sweeps.engine.executor import execute
 from sweeps.planning.calibration import CalibrationSettings, calibrate
@@ -177,6 +177,9 @@ from sweeps.study.spec import Resources
 import cluster
 
 ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, logging_level="error")
+plan = make_game_plan(tradeoff=(0.1,), steps=(20,))
+outcome = execute(plan, sweep="automatic", storage=sys.argv[1], tracking_uri=sys.argv[2])
+print("finished", outcome.result.counts["finished"], *outcome.problems)
 with cluster.connect() as connection:
     resources = Resources(cpus=0.5, gpus=0.3)
     machines = connection.machines()
@@ -193,15 +196,18 @@ with cluster.connect() as connection:
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU here")
-def test_gpus_that_torch_does_not_see_are_refused_before_training(tmp_path: Path) -> None:
+def test_gpus_that_torch_does_not_see_are_left_out_or_refused_before_training(
+    tracking_uri: str, tmp_path: Path
+) -> None:
     """Ray believes its configuration; torch looks at the hardware."""
     done = subprocess.run(
-        [sys.executable, "-c", LOGICAL],
+        [sys.executable, "-c", LOGICAL, str(tmp_path), tracking_uri],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
+    assert "finished 1 GPUs of this machine were not used: torch" in done.stdout
     assert "workers 3" in done.stdout
     assert "refused resources.gpus: Ray gave this process 0.3 GPUs and torch" in done.stdout
