@@ -35,6 +35,8 @@ class Pool:
             is 0 and `secret` is `MISSING`.
         group: Common origin of records, such as one day, int64, shape [N]; None if records are
             independent. Standard errors are clustered by it.
+        complete: Those of `secret` and `utility` of which none is missing, so that training need
+            not look for missing ones.
     """
 
     x: Tensor
@@ -43,6 +45,11 @@ class Pool:
     side: Tensor | None = None
     present: Tensor | None = None
     group: Tensor | None = None
+    complete: frozenset[str] = frozenset()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Tensors by the name of their field."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,13 +176,15 @@ def load_pool(
         for name, array in vars(arrays).items()
         if array is not None
     }
-    return Pool(**tensors), splits
+    labels = {"secret": arrays.secret, "utility": arrays.utility}
+    complete = {n for n, a in labels.items() if a is not None and (a != MISSING).all()}
+    return Pool(**tensors, complete=frozenset(complete)), splits
 
 
 def select_exposure(pool: Pool, records: NDArray[np.int64], z: Tensor | None = None) -> Exposure:
     """Records of a pool by index [n], with their release `z` [n, ...] or raw if it is None."""
     index = torch.from_numpy(records).to(pool.x.device)
-    selected = {name: values[index] for name, values in vars(pool).items() if values is not None}
+    selected = {name: values[index] for name, values in pool.tensors().items()}
     raw = selected.pop("x")
     return Exposure(raw if z is None else z, **selected)
 

@@ -130,11 +130,15 @@ def _materials(configs: Sequence[AdversarialConfig], device: str) -> tuple[Pool,
     if problem == "amnist":
         images = torch.rand(size, 1, 28, 28, generator=random)
         labels = (torch.randint(classes, (size,), generator=random) for classes in (2, 10))
-        return Pool(images.to(device), *(label.to(device) for label in labels)), splits
+        tensors = [images.to(device), *(label.to(device) for label in labels)]
+        return Pool(*tensors, complete=frozenset(("secret", "utility"))), splits
     power = torch.randn(size, Eco.steps, 1, generator=random)
     secret = torch.randint(2, (size, Eco.steps), generator=random)
     side = torch.randn(size, Eco.steps, SIDE_FEATURES, generator=random)
-    return Pool(power.to(device), secret.to(device), None, side.to(device)), splits
+    complete = frozenset(("secret",))
+    return Pool(
+        power.to(device), secret.to(device), None, side.to(device), complete=complete
+    ), splits
 
 
 def _platform(subject: str, games: int, device: str) -> Callable[[int], object]:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -147,8 +148,9 @@ class RecordReleaser:
 
 
 def _select_batch(pool: Pool, index: Tensor, noise: Tensor) -> Minibatch:
-    columns = {n: v for n, v in vars(pool).items() if v is not None and n != "group"}
-    selected = {name: _select_rows(values, index) for name, values in columns.items()}
+    columns = pool.tensors()
+    columns.pop("group", None)
+    selected: Any = {name: _select_rows(values, index) for name, values in columns.items()}
     return Minibatch(**selected, noise=noise)
 
 
@@ -159,6 +161,6 @@ def _select_rows(values: Tensor, index: Tensor) -> Tensor:
 
 def _split_batches(batches: Minibatch) -> Iterator[Minibatch]:
     """Batches along a leading dimension, one by one."""
-    parts = {name: part for name, part in vars(batches).items() if part is not None}
+    parts = batches.tensors()
     for each in zip(*(part.unbind() for part in parts.values()), strict=True):
         yield replace(batches, **dict(zip(parts, each, strict=True)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +50,8 @@ class StepRunner:
     def _capture(self, step: Step, batches: Sequence[Minibatch], scale: Tensor) -> None:
         """Records a step without taking it."""
         graph, own_scale = torch.cuda.CUDAGraph(), scale.clone()
-        own = [replace(b, **{n: t.clone() for n, t in _fields(b).items()}) for b in batches]
+        clones: list[Any] = [{n: t.clone() for n, t in b.tensors().items()} for b in batches]
+        own = [replace(batch, **fields) for batch, fields in zip(batches, clones, strict=True)]
         try:
             with torch.cuda.graph(graph, stream=self._stream):
                 self._outputs = step(own, own_scale)
@@ -73,8 +75,4 @@ def _call_on_stream(
 
 
 def _tensors(batches: Sequence[Minibatch], scale: Tensor) -> list[Tensor]:
-    return [scale, *(tensor for batch in batches for tensor in _fields(batch).values())]
-
-
-def _fields(batch: Minibatch) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in vars(batch).items() if tensor is not None}
+    return [scale, *(tensor for batch in batches for tensor in batch.tensors().values())]

@@ -73,10 +73,10 @@ class Game:
         self._pretraining_scales = _rate_scales(self._pretraining, device)
         self._precision, self._runner = first.precision, StepRunner(device)
         self._batches = BatchSource(configs, self._network, pool, splits)
-        self._groups = build_groups(problem, configs, self._schedule, device, _BETAS)
+        self._groups = build_groups(problem, configs, self._schedule, device, _BETAS, pool.complete)
         self._releaser = _build_releaser_stack(self._network, configs, device)
         self._log_prior = _training_log_prior(pool, splits, problem.spec.secret_classes)
-        self._objective = build_objective(configs, self._log_prior)
+        self._objective = build_objective(configs, self._log_prior, pool.complete)
         interval = max(_MIN_CURVE_INTERVAL, first.steps // _CURVE_POINTS)
         self._curves = TrainingCurves(problem, self._log_prior, interval)
 

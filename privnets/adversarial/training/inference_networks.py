@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,16 +92,16 @@ def log_softmax_over_classes(logits: Tensor) -> Tensor:
     return logits.movedim(-1, 1).log_softmax(1).movedim(1, -1)
 
 
-def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
+def cross_entropy(logits: Tensor, label: Tensor, *, is_complete: bool = False) -> Tensor:
     """Mean negative log probability of the known labels, nats, shape [S].
 
     Args:
         logits: Shape [S, n, C] or [S, n, T, C].
         label: Shape [S, n] or [S, n, T]; `MISSING` where unknown.
+        is_complete: Whether no label is missing, which saves to look for them.
     """
-    log_p = logits.movedim(-1, 1).log_softmax(1)
-    losses = nll_loss(log_p, label, ignore_index=MISSING, reduction="none")
-    return losses.flatten(1).sum(1) / _count(label != MISSING)
+    losses = _losses(logits, label).flatten(1)
+    return losses.mean(1) if is_complete else losses.sum(1) / _count(label != MISSING)
 
 
 def accuracy(logits: Tensor, label: Tensor) -> Tensor:
@@ -175,9 +175,13 @@ class NetworkGroup:
         configs: Sequence[AdversarialConfig],
         device: torch.device,
         betas: tuple[float, float],
+        complete: Collection[str],
     ) -> None:
         """Draws each network from its configuration's seed."""
         self.roles, self.architecture, self._members = tuple(roles), architecture, len(configs)
+        labels = {"secret" if role == "adversary" else "utility" for role in roles}
+        self._is_complete = labels <= set(complete)
+        self._weight: Tensor | None = None
         networks = [architecture.initial(generator(c.seed, r)) for r in roles for c in configs]
         rates = torch.tensor([c.adversary_learning_rate for c in configs] * len(roles))
         parameters = [p.to(device) for p in stack_parameters(networks)]
@@ -212,8 +216,9 @@ class NetworkGroup:
             return
         records, labels = (_join([part[role] for role in self.roles]) for part in (x, label))
         with differentiable(self.stack.parameters):
-            loss = cross_entropy(self._forward(self.stack.parameters, records), labels)
-            gradients = torch.autograd.grad(loss, self.stack.parameters, torch.ones_like(loss))
+            losses = _losses(self._forward(self.stack.parameters, records), labels)
+            weights = self._weights_of_mean(labels)
+            gradients = torch.autograd.grad(losses, self.stack.parameters, weights)
         self.step(gradients, scale)
 
     def step(self, gradients: Sequence[Tensor], scale: Tensor) -> None:
@@ -233,6 +238,15 @@ class NetworkGroup:
     def _forward(self, parameters: Sequence[Tensor], records: Tensor) -> Tensor:
         return self.architecture.forward(parameters, records).float()
 
+    def _weights_of_mean(self, label: Tensor) -> Tensor:
+        """Weight of each label in the mean over its network's known ones, of the labels' shape."""
+        if not self._is_complete:
+            weights = 1 / _count(label != MISSING)
+            return weights.view(-1, *[1] * (label.ndim - 1)).expand(label.shape)
+        if self._weight is None:  # batches are of equal size
+            self._weight = torch.full((), 1 / label[0].numel(), device=label.device)
+        return self._weight.expand(label.shape)
+
     @property
     def _is_frozen(self) -> bool:
         return isinstance(self.architecture, ModuleClassifier) and self.architecture.is_frozen
@@ -244,10 +258,11 @@ def build_groups(
     schedule: TrainingSchedule,
     device: torch.device,
     betas: tuple[float, float],
+    complete: Collection[str],
 ) -> list[NetworkGroup]:
     """The inference networks of a stack, in as few groups as possible.
 
-    `betas` are the decay rates of Adam's moments.
+    `betas` are the decay rates of Adam's moments; `complete` the labels of which none is missing.
     """
     networks = build_game_networks(problem, configs[0])
     groups: list[NetworkGroup] = []
@@ -257,7 +272,7 @@ def build_groups(
             shape = next(iter(shapes.values()))
             same = [role for role, other in shapes.items() if other == shape]
             shapes = {role: other for role, other in shapes.items() if role not in same}
-            groups.append(NetworkGroup(same, shape, configs, device, betas))
+            groups.append(NetworkGroup(same, shape, configs, device, betas, complete))
     return groups
 
 
@@ -267,6 +282,12 @@ def infer_logits(groups: Iterable[NetworkGroup], x: Mapping[Role, Tensor]) -> di
     for group in groups:
         logits |= group.logits(x)
     return logits
+
+
+def _losses(logits: Tensor, label: Tensor) -> Tensor:
+    """Negative log probability of each label, of its shape; 0 where it is missing."""
+    log_p = logits.movedim(-1, 1).log_softmax(1)
+    return nll_loss(log_p, label, ignore_index=MISSING, reduction="none")
 
 
 def _count(is_known: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, final
@@ -111,11 +111,19 @@ class Objective(ABC):
             tensor.copy_(state[name])
 
 
-def build_objective(configs: Sequence[AdversarialConfig], log_prior: Tensor) -> Objective:
-    """The objective of a stack; `log_prior` [S, C] has class log frequencies in training."""
+def build_objective(
+    configs: Sequence[AdversarialConfig], log_prior: Tensor, complete: Collection[str] = ()
+) -> Objective:
+    """The objective of a stack.
+
+    Args:
+        configs: Configurations of the members.
+        log_prior: Class log frequencies of the secret in training, shape [S, C].
+        complete: Labels of which none is missing, of `secret` and `utility`.
+    """
     if configs[0].objective == "alpha":
-        return AlphaObjective(configs, log_prior)
-    return SquaredKLObjective(configs, log_prior)
+        return AlphaObjective(configs, log_prior, complete)
+    return SquaredKLObjective(configs, log_prior, complete)
 
 
 @final
@@ -126,9 +134,14 @@ class AlphaObjective(Objective):
     are lost), plus the utility network's cross-entropy where there is a utility label.
     """
 
-    def __init__(self, configs: Sequence[AdversarialConfig], log_prior: Tensor) -> None:
+    def __init__(
+        self,
+        configs: Sequence[AdversarialConfig],
+        log_prior: Tensor,
+        complete: Collection[str] = (),
+    ) -> None:
         """Collects the members' weights; `log_prior` gives their device and type."""
-        self._configs, self._like = list(configs), log_prior
+        self._configs, self._like, self._complete = list(configs), log_prior, frozenset(complete)
         self._collect_weights()
 
     def utility_input(self, z: Tensor) -> Tensor:
@@ -145,7 +158,8 @@ class AlphaObjective(Objective):
         weights = self._weights
         total = weights["distortion_weight"] * step.distortion
         if step.utility is not None and step.batch.utility is not None:
-            utility_loss = cross_entropy(step.utility, step.batch.utility)
+            is_complete = "utility" in self._complete
+            utility_loss = cross_entropy(step.utility, step.batch.utility, is_complete=is_complete)
             # The value is weighted here, and the gradient in `utility_input`.
             further = (weights["utility_weight"] - 1) * utility_loss.detach()
             total = total + utility_loss + further
@@ -162,7 +176,11 @@ class AlphaObjective(Objective):
     def _collect_weights(self) -> None:
         first, orders = self._configs[0], [c.alpha for c in self._configs]
         self._entropy = ConditionalEntropy(
-            orders, first.gradient, first.sequence, self._like.device
+            orders,
+            first.gradient,
+            first.sequence,
+            self._like.device,
+            is_complete="secret" in self._complete,
         )
         self._weights = {
             name: self._like.new_tensor([getattr(c, name) for c in self._configs])
@@ -179,6 +197,8 @@ class ConditionalEntropy:
         form: GradientForm,
         sequence: SequenceForm = "joint",
         device: torch.device | None = None,
+        *,
+        is_complete: bool = False,
     ) -> None:
         """Groups members by order.
 
@@ -190,8 +210,9 @@ class ConditionalEntropy:
                 `joint` a record's known steps stand for all of its steps. Without that, records
                 with fewer known steps would weigh more above order 1, and less below.
             device: Device of the logits; the CPU if None.
+            is_complete: Whether no secret is missing, which saves to look for them.
         """
-        self._form, self._sequence = form, sequence
+        self._form, self._sequence, self._is_complete = form, sequence, is_complete
         # On the logits' device: an index from the host would be copied there in every step.
         groups = {
             order: torch.tensor([i for i, other in enumerate(orders) if other == order])
@@ -224,7 +245,11 @@ class ConditionalEntropy:
         return torch.cat(parts)[self._stack_order]
 
     def _entropy(self, order: float, log_p: Tensor, secret: Tensor) -> Tensor:
-        is_known, posterior = secret != MISSING, self._form == "posterior"
+        posterior = self._form == "posterior"
+        if order == 1 and self._is_complete:
+            scores = _shannon(log_p) if posterior else -_at_label(log_p, secret)
+            return scores.mean(1).sum(1)
+        is_known = secret != MISSING
         if order == 0:
             counted = self._is_counted(is_known)
             steps = counted.any(1).sum(1) * (is_known.shape[2] // counted.shape[2])
@@ -261,9 +286,14 @@ class ConditionalEntropy:
 class SquaredKLObjective(Objective):
     """Censored utility and leaked secret, squared and weighed by the trade-off; see the module."""
 
-    def __init__(self, configs: Sequence[AdversarialConfig], log_prior: Tensor) -> None:
+    def __init__(
+        self,
+        configs: Sequence[AdversarialConfig],
+        log_prior: Tensor,
+        complete: Collection[str] = (),
+    ) -> None:
         """Collects the members' weights."""
-        self._first, self._log_prior = configs[0], log_prior
+        self._first, self._log_prior, self._complete = configs[0], log_prior, frozenset(complete)
         tradeoff = log_prior.new_tensor([c.tradeoff for c in configs])
         self._weights = torch.stack([1 - tradeoff, tradeoff])
         self._running = RunningMean(self._weights)
@@ -277,10 +307,17 @@ class SquaredKLObjective(Objective):
             log_softmax_over_classes, (step.reference, step.utility, step.adversary)
         )
         estimator = self._first.estimator
-        lost = censored_information(reference, utility, step.batch.utility, estimator)
-        leaked = leaked_information(adversary, self._log_prior, step.batch.secret, estimator)
         labels = (step.batch.utility, step.batch.secret)
-        is_known = torch.stack([(label != MISSING).any(1) for label in labels])
+        complete = ("utility" in self._complete, "secret" in self._complete)
+        lost = censored_information(
+            reference, utility, labels[0], estimator, is_complete=complete[0]
+        )
+        leaked = leaked_information(
+            adversary, self._log_prior, labels[1], estimator, is_complete=complete[1]
+        )
+        is_known = None
+        if not all(complete):
+            is_known = torch.stack([(label != MISSING).any(1) for label in labels])
         means = torch.stack([lost, leaked])
         squares = square_means(means, is_known, self._running, self._first.squaring)
         return (self._weights * squares).sum(0)
@@ -305,12 +342,16 @@ class RunningMean:
         self.value = torch.zeros_like(like)
         self.weight = torch.zeros_like(like)
 
-    def update(self, batch: Tensor, is_known: Tensor) -> Tensor:
+    def update(self, batch: Tensor, is_known: Tensor | None) -> Tensor:
         """Adds a batch's means [2, S] where they are known, and returns the means so far.
 
-        They are 0 before the first that is known.
+        They are 0 before the first that is known. All are if `is_known` is None.
         """
         rate = 1 / RUNNING_STEPS
+        if is_known is None:
+            self.value.lerp_(batch.detach(), rate)
+            self.weight.mul_(1 - rate).add_(rate)
+            return self.value / self.weight
         moved = torch.lerp(self.value, batch.detach(), rate)
         self.value.copy_(torch.where(is_known, moved, self.value))
         self.weight.add_(rate * (1 - self.weight) * is_known)
@@ -318,38 +359,50 @@ class RunningMean:
 
 
 def censored_information(
-    log_reference: Tensor, log_inferred: Tensor, utility: Tensor, estimator: Estimator
+    log_reference: Tensor,
+    log_inferred: Tensor,
+    utility: Tensor,
+    estimator: Estimator,
+    *,
+    is_complete: bool = False,
 ) -> Tensor:
     """I(U;X|Q), the utility that the release loses (eq. 3): minibatch means, nats, shape [S].
 
-    From log P(u|x), held fixed, and log P(u|q), both [S, n, C], and the true labels [S, n].
+    From log P(u|x), held fixed, and log P(u|q), both [S, n, C], and the true labels [S, n], of
+    which none is missing if `is_complete`.
     """
     ratio = log_reference.detach() - log_inferred
     if estimator == "label":
-        return _mean_of_known(_at_known(ratio, utility), utility)
-    return _mean_of_known((log_reference.detach().exp() * ratio).sum(-1), utility)
+        return _mean_at_known(ratio, utility, is_complete)
+    return _mean_of_known((log_reference.detach().exp() * ratio).sum(-1), utility, is_complete)
 
 
 def leaked_information(
-    log_inferred: Tensor, log_prior: Tensor, secret: Tensor, estimator: Estimator
+    log_inferred: Tensor,
+    log_prior: Tensor,
+    secret: Tensor,
+    estimator: Estimator,
+    *,
+    is_complete: bool = False,
 ) -> Tensor:
     """I(S;Q), the release's information about the secret (eq. 4): minibatch means, nats, shape [S].
 
-    From log P(s|q) [S, n, C], log P(s) [S, C] and the true secrets [S, n].
+    From log P(s|q) [S, n, C], log P(s) [S, C] and the true secrets [S, n], of which none is missing
+    if `is_complete`.
     """
     ratio = log_inferred - log_prior[:, None]
     if estimator == "full":
-        return _mean_of_known((log_inferred.exp() * ratio).sum(-1), secret)
-    return _mean_of_known(_at_known(ratio, secret), secret)
+        return _mean_of_known((log_inferred.exp() * ratio).sum(-1), secret, is_complete)
+    return _mean_at_known(ratio, secret, is_complete)
 
 
 def square_means(
-    batch: Tensor, is_known: Tensor, running: RunningMean, squaring: Squaring
+    batch: Tensor, is_known: Tensor | None, running: RunningMean, squaring: Squaring
 ) -> Tensor:
     """Values [2, S] whose gradients are those of the two squared informations.
 
     Updates `running` with `batch`, the differentiable batch means [2, S], where a batch has known
-    labels.
+    labels; everywhere if `is_known` is None.
     """
     mean = running.update(batch, is_known)
     if squaring == "batch":
@@ -371,8 +424,16 @@ def _at_known(values: Tensor, label: Tensor) -> Tensor:
     return _at_label(values, label.clamp_min(0))
 
 
-def _mean_of_known(values: Tensor, label: Tensor) -> Tensor:
+def _mean_at_known(values: Tensor, label: Tensor, is_complete: bool) -> Tensor:
+    """Mean [S] of values [S, n, C] at the known classes; see `_mean_of_known`."""
+    at_label = _at_label(values, label) if is_complete else _at_known(values, label)
+    return _mean_of_known(at_label, label, is_complete)
+
+
+def _mean_of_known(values: Tensor, label: Tensor, is_complete: bool) -> Tensor:
     """Mean [S] over the records [S, n] whose label is known; 0 if none is."""
+    if is_complete:
+        return values.mean(1)
     is_known = label != MISSING
     return torch.where(is_known, values, 0.0).sum(1) / is_known.sum(1).clamp_min(1)
 

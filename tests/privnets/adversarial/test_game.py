@@ -93,7 +93,7 @@ class TracedSteps:
         self._calls += 1
         if self._calls == 1:
             return step(batches, scale)
-        fields = [{n: t for n, t in vars(b).items() if t is not None} for b in batches]
+        fields = [b.tensors() for b in batches]
         if self._calls == 2:
             result = {}
 

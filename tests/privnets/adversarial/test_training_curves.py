@@ -146,8 +146,8 @@ def _select_members(value, members: Tensor):
     """Some members of a dataclass of tensors."""
     if isinstance(value, Tensor):
         return value[members]
-    if value is None:
-        return None
+    if not dataclasses.is_dataclass(value):
+        return value
     fields = {
         f.name: _select_members(getattr(value, f.name), members) for f in dataclasses.fields(value)
     }
