@@ -79,14 +79,12 @@ class ExperimentConfig(BaseModel):
 
         The entries of a mapping have dots in their names, as `model.params.max_depth`.
         """
+        values = self.__dict__  # attributes of a model are slower
+        fields = {name: values[name] for name in type(self).model_fields if name != "seed"}
         # Most values are scalars, which pydantic's conversion would slow down.
-        fields = ((name, getattr(self, name)) for name in type(self).model_fields)
-        values = {
-            name: value if type(value) in _SCALARS else to_jsonable_python(value)
-            for name, value in fields
-            if name != "seed"
-        }
-        return flatten(values)
+        return flatten(
+            {n: v if type(v) in _SCALARS else to_jsonable_python(v) for n, v in fields.items()}
+        )
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,14 @@ class Registry(Generic[T]):
         """
         self.group, self.builtin = group, dict(builtin)
         self._kind, self._base = kind, base
+        self._builtin_names = tuple(self.builtin)
         self._loaded: dict[str, T] = {}
 
     def names(self) -> tuple[str, ...]:
         """Returns the built-in names, in order, then the names that packages add, sorted."""
         installed = installed_entry_points(self.group)
+        if not installed:
+            return self._builtin_names
         added = {point.name for point in installed if point.name not in self.builtin}
         return (*self.builtin, *sorted(added))
 
