@@ -136,6 +136,8 @@ def _move_channels_inside(images: Tensor) -> Tensor:
 
     `contiguous` would leave a single channel as it is, which oneDNN takes for the outermost.
     """
+    if images.shape[1] > 1:
+        return images.contiguous(memory_format=torch.channels_last)
     rows = images.movedim(1, -1)
     return rows.flatten(1).view(rows.shape).movedim(-1, 1)
 
