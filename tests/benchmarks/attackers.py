@@ -2,6 +2,8 @@
 
 Releases of AMNIST are its raw images, and these with Gaussian pixel noise; the others come from
 short games. Every attacker and the refitted utility network are fitted as in a trial, on one core.
+Where LightGBM is installed, its trees are fitted too: sizes and stopping are those of boosted
+trees, but each tree has its own sample of the columns, where those have one for each split.
 Accuracy is balanced for the secret. Information is nats gained of the secret, or minus the loss of
 the utility label. One row for each release, seed and attacker.
 """
@@ -12,14 +14,24 @@ import argparse
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from privnets.adversarial.attackers import SIDE
-from privnets.adversarial.attackers.attacker import Posterior, ReleaseView
+from privnets.adversarial.attackers import SIDE, classical
+from privnets.adversarial.attackers.attacker import (
+    Matrix,
+    Posterior,
+    ReleaseAttacker,
+    ReleaseView,
+    Tables,
+)
+from privnets.adversarial.attackers.classical import BoostedTrees, FittedModel, TableAttacker
 from privnets.adversarial.attackers.neural import fit_network, fit_utility
 from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.attackers.scores import assess
@@ -38,11 +50,54 @@ from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
 from tests.support import finish
 
+try:
+    import lightgbm
+except ImportError:  # no other part needs it
+    lightgbm = None
+
 _GAMES: Mapping[str, Mapping[str, object]] = {
     "gaussian-mixture": {"steps": 100},
     "digits": {"steps": 150, "objective": "alpha", "gradient": "label"},
     "eco": {"steps": 15, "panel": "quick"},
 }
+
+
+class _LightGbm(TableAttacker):
+    name: ClassVar[str] = "lightgbm"
+    most_draws: ClassVar[int] = BoostedTrees.most_draws
+
+    def train(self, tables: Tables, random: np.random.Generator) -> FittedModel:
+        attack, validation = tables.attack, tables.validation
+        classes = 1 + int(attack.rows.secret.max())
+        trees = classical._IMAGE_TREES if tables.is_image else classical._TREES
+        settings = {
+            "objective": "multiclass",
+            "num_class": classes,
+            "learning_rate": classical._IMAGE_TREE_RATE
+            if tables.is_image
+            else classical._TREE_RATE,
+            "feature_fraction": min(1.0, classical._SPLIT_COLUMNS / attack.x.shape[1]),
+            "seed": int(random.integers(2**31)),
+            "num_threads": 1,
+            "verbose": -1,
+        }
+        if classes == 2:
+            settings |= {"objective": "binary", "num_class": 1}
+        records = lightgbm.Dataset(attack.x, attack.rows.secret)
+        model = lightgbm.train(
+            settings,
+            records,
+            min(trees, max(classical._PATIENCE, classical._MAX_CLASS_TREES // classes)),
+            [lightgbm.Dataset(validation.x, validation.rows.secret, reference=records)],
+            callbacks=[lightgbm.early_stopping(classical._PATIENCE, verbose=False)],
+        )
+        return FittedModel(_predict(model, validation.x), partial(_predict, model, tables.test.x))
+
+
+def _predict(model: lightgbm.Booster, x: Matrix) -> NDArray[np.float64]:
+    """Class probabilities, shape [n, C]."""
+    predicted = model.predict(x, num_threads=1)
+    return predicted if predicted.ndim > 1 else np.stack([1 - predicted, predicted], axis=1)
 
 
 def _amnist(std: float, seed: int) -> tuple[AdversarialConfig, Evidence]:
@@ -78,26 +133,30 @@ def _measure(
     """Attacker, seconds, accuracy and information."""
     problem = problem_of(config)
     panel = build_panel(problem, config)
-    for name in [*(["utility"] if problem.spec.utility_classes else []), *panel.names]:
+    attackers: dict[str, ReleaseAttacker] = dict(panel.attackers)
+    if lightgbm is not None:
+        attackers[_LightGbm.name] = _LightGbm()
+    utility = ["utility"] if problem.spec.utility_classes else []
+    for name in [*utility, *panel.networks, *attackers]:
         if only and name not in only:
             continue
         # Training replaces inputs in place.
         own = replace(evidence, attack=replace(evidence.attack, z=evidence.attack.z.clone()))
         start = time.process_time()
         if name == "utility":
-            (utility,) = finish(fit_utility(problem, [config], [own], "refitted utility"))
+            (fitted,) = finish(fit_utility(problem, [config], [own], "refitted utility"))
         elif name in panel.networks:
             shape, profile = panel.networks[name], panel.profile
             (posterior,) = finish(fit_network(name, shape, [own], [config.seed], profile.steps))
         else:
             view = ReleaseView(own, name.endswith(SIDE), panel.profile)
-            posterior = panel.attackers[name].fit(view, config.seed)
+            posterior = attackers[name].fit(view, config.seed)
         seconds = time.process_time() - start
         if name == "utility":
             assert evidence.test.utility is not None
             label = evidence.test.utility.numpy()
-            right = utility.log_p.argmax(1) == label
-            yield name, seconds, right.mean(), utility.log_p[np.arange(len(label)), label].mean()
+            right = fitted.log_p.argmax(1) == label
+            yield name, seconds, right.mean(), fitted.log_p[np.arange(len(label)), label].mean()
         else:
             yield name, seconds, *_scores(posterior, evidence)
 
