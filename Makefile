@@ -18,7 +18,7 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo test test-slow tests-with-ray tests-of-privnets other-tests tests-of-tracking
-.PHONY: lint docs claims bench audit licences clean
+.PHONY: lint docs claims bench benchmarks-page audit licences clean
 
 help: ## Describe each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ bench: $(INSTALLED) ## Run the benchmarks; they append to tests/benchmarks/resul
 	@for module in $(BENCHMARKS); do \
 		echo "== $$module"; $(BIN)/python -m tests.benchmarks.$$module || exit 1; \
 	done
+
+benchmarks-page: $(INSTALLED) ## Write the tables of docs/benchmarks.md from the benchmarks' results
+	$(BIN)/python docs/benchmarks_page.py
 
 audit: $(BIN)/python ## Look up the pinned versions in PyPI's list of vulnerabilities (needs pypi.org)
 	$(BIN)/python -m venv $(AUDIT)
