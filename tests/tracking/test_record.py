@@ -90,8 +90,8 @@ def test_recording_again_adds_nothing(uri: str, sweep: str) -> None:
 
 
 def test_points_may_come_bit_by_bit(uri: str, sweep: str) -> None:
-    points = made_points(20)
-    for part in (points[:1], points[:19], points):
+    points = made_points(5)
+    for part in (points[:1], points[:4], points):
         record(part, sweep=sweep, study="bits", tracking_uri=uri)
     _assert_held_once(uri, sweep, points)
 
@@ -214,7 +214,11 @@ def _with_other_values(point: TradeoffPoint, *, later: float, value: float) -> T
     return replace(point, replicates=made)
 
 
-@pytest.mark.parametrize("later", [3600.0, -3600.0, 0.0])
+@pytest.mark.parametrize(
+    ("uri", "later"),
+    [("sqlite", 3600.0), ("sqlite", -3600.0), ("sqlite", 0.0), ("server", 3600.0), ("server", 0.0)],
+    indirect=["uri"],
+)
 def test_a_point_that_was_computed_again_updates_or_replaces_its_run(
     uri: str, sweep: str, later: float
 ) -> None:
