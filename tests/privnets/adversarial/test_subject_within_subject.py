@@ -129,7 +129,7 @@ def test_attackers_are_scored_apart_for_observed_and_unobserved_people():
 
 @pytest.mark.usefixtures("celeba")
 def test_numbers_of_images_help_to_find_no_person_without_the_release():
-    """A guess that barely prefers one person finds that person alone, however many images others have."""
+    """A guess that barely prefers one person finds only that person."""
     problem = problem_of(config())
     images = np.array([40, 10, 20, 30])
     secret, prior = np.repeat(np.arange(4), images), images / images.sum()
