@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import requires, version
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -139,17 +138,3 @@ def test_wheel_carries_every_study_and_nothing_of_the_tests(tmp_path: Path) -> N
     assert {f"sweeps/studies/{study}.yaml" for study in STUDIES} <= carried
     assert {str(path.relative_to(ROOT)) for path in _sources()} <= carried
     assert {name.split("/")[0] for name in carried if "dist-info" not in name} == set(PACKAGES)
-
-
-@pytest.mark.parametrize(
-    "words", [["/of/ray/gcs_server"], [sys.executable, "-m", "ray.scripts.scripts", "start", "-h"]]
-)
-def test_no_test_without_its_mark_starts_a_ray(words: list[str]) -> None:
-    with pytest.raises(RuntimeError, match="must have the mark `ray`"):
-        subprocess.run(words, check=False)
-
-
-@pytest.mark.ray
-def test_a_test_with_its_mark_may_start_a_ray() -> None:
-    with pytest.raises(FileNotFoundError):
-        subprocess.run(["/of/ray/gcs_server"], check=False)
