@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -155,12 +154,8 @@ def _check(*uris: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_store_is_checked_without_loading_mlflow(
-    tmp_path: Path, cache: Path, valid_cache: Path
-) -> None:
+def test_a_store_is_checked_without_loading_mlflow(tmp_path: Path, cache: Path) -> None:
     """A new one, and one whose schema MLflow has accepted before."""
-    cache.mkdir(parents=True)
-    shutil.copy(valid_cache, cache)
     uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
     assert _check(f"sqlite:///{tmp_path}/new.db", uri) == "False"
     for path in cache.iterdir():
