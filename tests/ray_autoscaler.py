@@ -26,7 +26,7 @@ def scaling_head(
     """A head without CPUs, and an autoscaler that starts nodes on demand.
 
     Args:
-        nodes: What each of them lends, by Ray's names.
+        nodes: Resources of each node, by Ray's names.
         most: How many of them there may be.
         version: Of Ray's autoscaler, 1 or 2.
         environment: Variables that all nodes have beside this process's.

@@ -66,7 +66,7 @@ def publish(name: str, rows: Sequence[Mapping[str, object]]) -> None:
 
     Args:
         name: Of the benchmark.
-        rows: Columns to values, the same columns in all; `rounds` tells what a median is of.
+        rows: Columns to values, the same columns in all; `rounds` counts what a median is of.
 
     Raises:
         ValueError: If rows do not tell their rounds, or the file has other columns.

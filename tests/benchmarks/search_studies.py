@@ -70,7 +70,7 @@ CONTESTS: Final = {
         {"tradeoff": {"uniform": [0.1, 0.8]}, "dependence": {"uniform": [0.0, 1.0]}},
         trainings=64,
         changes=(_STEPS,),
-        # Where the bits are independent, a release may show all of one and nothing of the other.
+        # Where the bits are independent, a release may show all of one and nothing about the other.
         true_volume=lambda reference: math.prod(reference.values()),
     ),
     "plane": Contest(

@@ -21,8 +21,8 @@ from tests.chaos.verdict import Reference, Verdict, judge
 from tests.chaos.world import enter_namespace
 
 _FEWEST, _MOST = 15, 30
-# Recovery from these takes longer than the rest of a sweep: at most so many in one sweep, and half
-# as many in all as of the others.
+# Recovery from these takes longer than the rest of a sweep. So they have a limit per sweep, and are
+# half as many in all as the others.
 _COSTLY: Mapping[str, int] = {"head": 1, "driver": 2, "stop": 1, "tracking": 1}
 _MOST_ALIKE = 6
 

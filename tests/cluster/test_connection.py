@@ -171,12 +171,6 @@ print(GcsClient("{address}", cluster_id=None).get_all_node_info(timeout=5))
 """
 
 
-def test_importing_cluster_does_not_load_ray() -> None:
-    code = "import sys, cluster; print('ray' in sys.modules)"
-    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert asked.stdout.strip() == "False"
-
-
 # SIGTERM comes where Ray would have installed its own handler, in the middle of its start.
 _TERMINATED = (
     _HANDLER

@@ -1,4 +1,4 @@
-"""What others reach of this machine: ports of real processes, and directories by their modes."""
+"""Exposure of this machine to others: ports of real processes and modes of directories."""
 
 from __future__ import annotations
 

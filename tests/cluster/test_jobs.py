@@ -261,9 +261,3 @@ def test_a_file_of_a_job_replaces_nothing_and_stays_in_its_directory(path: str) 
     spec = JobSpec(submission_id="j", arguments=(), packages=("privnets",), files={path: b""})
     with pytest.raises(ValueError, match="path of its own"):
         build_archive(spec)
-
-
-def test_the_client_loads_without_ray() -> None:
-    code = "import sys, cluster.jobs, cluster.submission; print('ray' in sys.modules)"
-    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert asked.stdout.strip() == "False"

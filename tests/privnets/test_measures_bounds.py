@@ -134,7 +134,7 @@ class TestPrivacyAndNoise:
     def test_advantage_under_differential_privacy_is_attained(
         self, epsilon: float, delta: float
     ) -> None:
-        """By the mechanism that tells all with probability delta, or else a biased coin."""
+        """The mechanism reveals all with probability delta, or else a biased coin."""
         heads = 1 / (1 + math.exp(-epsilon))
         coin = (1 - delta) * np.array([heads, 1 - heads])
         laws = np.array([[delta, *coin, 0], [0, *coin[::-1], delta]])

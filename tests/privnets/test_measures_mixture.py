@@ -76,7 +76,7 @@ def test_an_impossible_dependence_is_refused(k: float, rho: float, beta: float) 
 
 @pytest.mark.parametrize("k", [0.0, 0.4, 1.0, 1.7])
 def test_the_bound_of_the_data_is_the_dependence_of_the_bits(k: float) -> None:
-    """X tells both bits, so that K = I(U;S) - I(U;S|X) = I(U;S)."""
+    """X determines both bits, so that K = I(U;S) - I(U;S|X) = I(U;S)."""
     joint = measures.joint_us(k)
     table = np.zeros((2, 2, 4))
     for u, s in np.ndindex(2, 2):

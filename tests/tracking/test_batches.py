@@ -54,7 +54,7 @@ def test_the_bodies_of_a_batch_keep_to_the_limits(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("status", [200, 404, 503])
 def test_only_a_server_that_refuses_the_path_lacks_the_endpoint(status: int) -> None:
-    """One that fails just then must not be sent single calls from then on."""
+    """A server that fails at that moment must not get single calls afterwards."""
     with answering_server(status) as uri, translate_errors(uri):
         if status == 503:
             with pytest.raises(TrackingError, match="503"), translate_errors(uri):

@@ -451,6 +451,7 @@ def assert_gone(family: list[psutil.Process], port: int) -> None:
 def test_postgres_tls_and_a_password_from_the_environment(
     postgres_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # MLflow puts artifacts into ./mlruns beside such a database
     subprocess.run([CERTIFICATES, tmp_path / "tls", "localhost"], check=True, capture_output=True)
     own = tmp_path / "tls" / "localhost"
     monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "of the environment")

@@ -57,7 +57,7 @@ def test_hypervolume_has_one_value_per_step(uri: str, sweep: str) -> None:
 
 
 def test_a_step_of_the_hypervolume_gets_a_second_value_once(uri: str, sweep: str) -> None:
-    """As after an extension, which changes the means of earlier points."""
+    """An extension changes the means of earlier points, for example."""
     record_sweep(sweep, tracking_uri=uri, hypervolume=[(1, 0.1, 1.7e9)])
     for _ in range(2):
         record_sweep(sweep, tracking_uri=uri, hypervolume=[(1, 0.2, 1.8e9), (2, 0.3, 1.9e9)])

