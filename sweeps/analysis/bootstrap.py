@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import chdtri
 
 from privnets.summary import (
     Array,
@@ -181,6 +180,8 @@ def _student_scale(freedom: Array, uniform: Array) -> tuple[Array, NDArray[np.in
     Returns:
         Factors [draws, L] of the L different degrees of freedom, and the place of each one.
     """
+    from scipy.special import chdtri  # slow to import
+
     known = np.nan_to_num(np.clip(freedom, 1.0, _MAX_FREEDOM), nan=_MAX_FREEDOM)
     levels, places = np.unique(np.round(np.log(known) / _STEP_OF_LOG), return_inverse=True)
     rounded = np.exp(levels * _STEP_OF_LOG)

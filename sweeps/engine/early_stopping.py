@@ -20,7 +20,6 @@ from typing import Final
 import moocore
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
 from privnets.contract import Direction, InterimEstimate
 from sweeps.planning.plan import Plan
@@ -157,6 +156,8 @@ def _margin(
     positions: _Positions, better: int, worse: int, confidence: float, comparisons: int
 ) -> float:
     """Smallest advantage of one point over another beyond its error; significant above 0."""
+    from scipy.special import ndtri, stdtrit  # slow to import
+
     seeds = sorted(positions.values[better].keys() & positions.values[worse].keys())
     if not seeds:
         return -math.inf
