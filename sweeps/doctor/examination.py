@@ -168,7 +168,9 @@ def _examine_machine(
         "secret files": lambda: check_secret_files(not is_local)
     }
     if machine is not None:
-        needs_gpus = study is not None and study["resources"]["gpus"] != 0
+        asked = 0 if study is None else study["resources"]["gpus"]
+        # A local run leaves out a GPU that torch cannot use; on a cluster its packs would fail.
+        needs_gpus = asked != 0 and not (is_local and asked == "auto")
         parts["versions"] = lambda: [check_versions(task.versions)]
         parts["memory"] = lambda: check_memory(machine.cpus)
         parts["exposure"] = check_exposure
