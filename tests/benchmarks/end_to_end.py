@@ -21,6 +21,8 @@ start and the end of Ray, and this platform's report included.
 - `optuna-1`: the same with one thread, as games so small may gain nothing by the second.
 - `platform`: `sweeps run` of the same grid as a study, all resources `auto`, into SQLite.
 - `platform-server`: the same into a server of one worker.
+- `platform-team`, `reused-team`: as `platform` and `reused`, into the server of `sweeps serve`,
+  which takes whole batches from this platform and MLflow's own calls from the other.
 
 Given to all alike: a store whose schema stands already and which takes writes quickly (SQLite with
 a write-ahead log, an advantage to those who write often), its server running for some seconds; a
@@ -51,7 +53,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,12 +62,14 @@ import tracking
 from tests.benchmarks import recorded, toy
 from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
-from tests.mlflow_server import mlflow_server
+from tests.mlflow_server import free_port, mlflow_server
+from tracking.server import ADMIN, team_server
 
 # From tracking URI, folder, points and steps to a command line.
 Command = Callable[[str, Path, int, int], list[str]]
 
 _CORES = 2
+_PASSWORD = "the password of a benchmark"
 # Until the processes of a server at its defaults have all started.
 _SETTLING_SECONDS = 10.0
 _SETTLED = {
@@ -88,7 +92,8 @@ class Contestant:
 
     Attributes:
         name: As `--only` takes it.
-        store: Where it records: SQLite, a server of one worker, or one at MLflow's defaults.
+        store: Where it records: SQLite, a server of one worker, one at MLflow's defaults, or the
+            team server that `sweeps serve` runs. All servers have an SQLite database.
         command: What runs it.
         judged: How releases are judged: a key of `toy.JUDGED`.
         last_only: Whether it records only the last value of each curve.
@@ -138,7 +143,9 @@ def _platform(judged: str) -> Command:
 _CONTESTANTS = (
     Contestant("platform", "sqlite", _platform("exact")),
     Contestant("platform-server", "server", _platform("exact")),
+    Contestant("platform-team", "team server", _platform("exact")),
     Contestant("reused", "server", _stock("reused")),
+    Contestant("reused-team", "team server", _stock("reused")),
     Contestant("reused-fused", "server", _stock("reused-fused")),
     Contestant("reused-fused-sqlite", "sqlite", _stock("reused-fused")),
     Contestant("optuna", "sqlite", _optuna(threads=2)),
@@ -265,9 +272,19 @@ def _serving(store: str, folder: Path) -> Iterator[str]:
     if store == "sqlite":
         yield f"sqlite:///{folder}/mlflow.db"
         return
-    with mlflow_server(folder, lean=store == "server") as server:
+    with ExitStack() as stack:
+        if store == "team server":
+            os.environ |= {
+                "MLFLOW_AUTH_ADMIN_PASSWORD": _PASSWORD,
+                "MLFLOW_TRACKING_USERNAME": ADMIN,
+                "MLFLOW_TRACKING_PASSWORD": _PASSWORD,
+            }
+            database = f"sqlite:///{folder}/mlflow.db"
+            uri = stack.enter_context(team_server(folder, database, port=free_port())).uri
+        else:
+            uri = stack.enter_context(mlflow_server(folder, lean=store == "server")).uri
         time.sleep(_SETTLING_SECONDS)
-        yield server.uri
+        yield uri
 
 
 def _run_command(command: Sequence[str], folder: Path) -> None:
@@ -309,7 +326,9 @@ def _rows(
 
 def _rival(contestant: Contestant) -> str:
     """This platform with a store of the same kind."""
-    return "platform" if contestant.store == "sqlite" else "platform-server"
+    return {"sqlite": "platform", "team server": "platform-team"}.get(
+        contestant.store, "platform-server"
+    )
 
 
 def _ratio(theirs: float | None, ours: float | None) -> float | str:
