@@ -69,7 +69,8 @@ def _table(description: Mapping[str, Any]) -> str:
         for header, form in description["cells"].items():
             group = str(values[across]) if across else ""
             title = f"{names.get(group, group)} {header}".strip()
-            line[title] = form.format_map(values)
+            text = form.format_map(values)
+            line[title] = "" if text == "nan" else text
     headers = list(dict.fromkeys(title for line in cells.values() for title in line))
     lines = [["", *headers], ["---"] * (1 + len(headers))]
     lines += [[label, *(line.get(h, "") for h in headers)] for label, line in cells.items()]

@@ -56,7 +56,11 @@ def resolve_auto(
     share = min((machine.cpus / machine.gpus for machine in suited), default=0)
     gpus = resources.gpus
     if gpus == "auto":
-        is_shared = share >= 2 and memory_each <= _HALF_GPU_BYTES
+        is_shared = (
+            share >= 2 * resources.pack_cpus
+            and memory_each <= _HALF_GPU_BYTES
+            and resources.concurrency != 1
+        )
         gpus = (0.5 if is_shared else 1) if suited else 0
     cpus = max(1, math.floor(share * gpus)) if resources.cpus == "auto" else resources.cpus
     return resources.model_copy(update={"cpus": cpus, "gpus": gpus})

@@ -89,6 +89,8 @@ _GPU_MACHINE = Machine(16, 4, accelerator="A100")
         (Resources(), [_GPU_MACHINE, Machine(5, 2)], 1, 0.5, 12),
         (Resources(), [Machine(1, 2)], 1, 1, 1),
         (Resources(cpus=2), [_GPU_MACHINE], 2, 0.5, 8),
+        (Resources(cpus=3), [_GPU_MACHINE], 3, 1, 4),
+        (Resources(concurrency=1), [_GPU_MACHINE], 4, 1, 1),
         (Resources(accelerator="H100"), [_GPU_MACHINE], 1, 0, 0),
         (Resources(gpus=1), [_GPU_MACHINE], 4, 1, 4),
         (Resources(gpus=0.5), [_GPU_MACHINE], 2, 0.5, 8),
