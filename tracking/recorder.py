@@ -217,10 +217,14 @@ class Recorder:
             parent = runs.get_or_create_parent(
                 client, self.sweep, self.study, self._uri, self.started
             )
-            children = None if path is None else sqlite.children(path, parent, self.sweep)
-            if children is None:
-                children = list(map(runs.child_run, runs.children(client, parent, self.sweep)))
-            self._children = runs.resolve_duplicates(client, parent, children)
+            # Two processes may each delete the other's run: the one that deletes last finds that.
+            for _ in range(_MAX_ROUNDS):
+                children = None if path is None else sqlite.children(path, parent, self.sweep)
+                if children is None:
+                    children = list(map(runs.child_run, runs.children(client, parent, self.sweep)))
+                self._children = runs.resolve_duplicates(client, parent, children)
+                if len(self._children) == len(children):
+                    break
             if self.headline is not None:
                 self._columns |= _logged_keys(client, self._children.values())
             write_batch = batches.batch_writer(self._uri, parent)

@@ -5,6 +5,7 @@ Each test has its own network, processes and directory of Ray, so it may listen 
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shlex
@@ -59,6 +60,7 @@ def on_a_machine(
         AssertionError: If it fails.
     """
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+    kept["USER"] = getpass.getuser()  # as after a login
     own = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     machine = ["--net", *own] if alone else own
     done = subprocess.run(

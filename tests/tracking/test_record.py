@@ -120,6 +120,30 @@ def test_two_processes_may_create_a_store_and_record_at_once(
     _assert_held_once(uri, sweep, made_points(12))
 
 
+def test_two_processes_that_delete_each_others_run_lose_no_point(
+    sqlite_uri: str, sweep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One saw the other's run before it was complete, the other saw both complete."""
+    point, client, deleted = made_point(0), MlflowClient(sqlite_uri), []
+    record([point], sweep=sweep, tracking_uri=sqlite_uri)
+    (kept,) = _children(sqlite_uri, sweep).values()
+    tags = {k: v for k, v in kept.data.tags.items() if not k.startswith("mlflow.run")}
+    incomplete = client.create_run(kept.info.experiment_id, tags=tags)
+    delete_run = runs.delete_run
+
+    def delete_both(own_client: MlflowClient, run_id: str) -> None:
+        deleted.append(run_id)
+        if len(deleted) == 1:  # the other process completes its run and deletes ours
+            client.set_terminated(run_id, "FINISHED")
+            client.delete_run(kept.info.run_id)
+        delete_run(own_client, run_id)
+
+    monkeypatch.setattr(runs, "delete_run", delete_both)
+    record([point], sweep=sweep, tracking_uri=sqlite_uri)
+    assert deleted == [incomplete.info.run_id]
+    _assert_held_once(sqlite_uri, sweep, [point])
+
+
 _ONE_BY_ONE = """
 import sys, tracking
 from made_points import made_points

@@ -423,16 +423,24 @@ def test_an_experiment_with_files_elsewhere_takes_no_batches(admin: Served) -> N
 
 
 # The last two of those that share the server: the first ends it.
+def kill(served: Served) -> None:
+    """Records a point and kills the server; does nothing if that was done."""
+    if served.process.poll() is None:
+        tracking.record([POINT], sweep="kept", tracking_uri=served.uri)
+        os.kill(served.process.pid, signal.SIGKILL)
+        served.process.wait()
+
+
 def test_a_killed_server_leaves_no_process(admin: Served) -> None:
-    tracking.record([POINT], sweep="kept", tracking_uri=admin.uri)
-    os.kill(admin.process.pid, signal.SIGKILL)
-    admin.process.wait()
+    kill(admin)
     assert_gone(admin.family, int(admin.uri.rpartition(":")[2]))
 
 
 @pytest.mark.slow
 def test_a_killed_server_starts_again_with_its_data(admin: Served) -> None:
     port = int(admin.uri.rpartition(":")[2])
+    kill(admin)
+    assert_gone(admin.family, port)
     with serving(admin.home, port) as again:
         assert list(tracking.load_points("kept", again.uri)["m"]) == [1.0]
         again.process.send_signal(signal.SIGTERM)
