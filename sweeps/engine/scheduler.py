@@ -154,7 +154,7 @@ def _resolve_auto(run: SweepRun, machines: Sequence[Machine]) -> None:
     if study.resources.gpus == "auto" and any(machine.gpus for machine in machines):
         experiment = privnets.experiment(study.experiment)
         configs = {config.structure(): config for config in run.plan.samples}
-        memory = max(experiment.cost(config).memory for config in configs.values())
+        memory = max((experiment.cost(c).memory for c in configs.values()), default=0)
     resources = resolve_auto(study.resources, machines, memory)
     resolved = study.model_copy(update={"resources": resources})
     run.tracker.plan = replace(run.plan, study=resolved)
