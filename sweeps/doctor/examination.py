@@ -169,8 +169,7 @@ def _examine_machine(
     }
     if machine is not None:
         asked = 0 if study is None else study["resources"]["gpus"]
-        # A local run leaves out a GPU that torch cannot use; on a cluster its packs would fail.
-        needs_gpus = asked != 0 and not (is_local and asked == "auto")
+        needs_gpus = asked not in (0, "auto")  # with auto, a run leaves out what torch cannot use
         parts["versions"] = lambda: [check_versions(task.versions)]
         parts["memory"] = lambda: check_memory(machine.cpus)
         parts["exposure"] = check_exposure

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import privnets
 from cluster.connection import connect, local_machine
+from cluster.nodes import NoAnswer, on_every_node
 from privnets.contract import Cost
 from privnets.data.user_files import portable_folder
 from sweeps.engine.capacity import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
 
 _GPU_SECONDS = 60.0  # for torch to start and to compute on each GPU
+_NO_GPU = "torch sees none; see `sweeps doctor`"
 
 Replicates = Mapping[ReplicateKey, PlannedReplicate]
 """Planned replicates by (point_id, seed)."""
@@ -139,7 +141,7 @@ def run_pending_packs(run: SweepRun) -> None:
     if run.address is None:
         _resolve_auto(run, [_usable_machine(run)])  # the Ray that starts has the CPUs of its packs
     with _open_ray(run) as connection:
-        _resolve_auto(run, connection.machines())
+        _resolve_auto(run, _usable_machines(run, connection))
         resources, name = run.plan.study.resources, str(run.ledger.directory.run_id)
         try:
             with cluster_share(connection, resources, name, run.tracker.recording) as share:
@@ -165,7 +167,7 @@ def _usable_machine(run: SweepRun) -> Machine:
     machine = local_machine()
     if run.plan.study.resources.gpus != "auto" or not machine.gpus:
         return machine
-    run.tracker.doing, reason = "looking for GPUs", "torch sees none; see `sweeps doctor`"
+    run.tracker.doing, reason = "looking for GPUs", _NO_GPU
     try:
         has_gpu = bool(usable_gpus(_GPU_SECONDS))
     except RuntimeError as error:
@@ -175,6 +177,24 @@ def _usable_machine(run: SweepRun) -> Machine:
         return machine
     run.tracker.add_problem(f"GPUs of this machine were not used: {reason}")
     return replace(machine, gpus=0)
+
+
+def _usable_machines(run: SweepRun, connection: Connection) -> list[Machine]:
+    """Machines of a Ray; without GPUs if packs take them where possible and torch fails there."""
+    machines = connection.machines()
+    if run.plan.study.resources.gpus != "auto" or not any(machine.gpus for machine in machines):
+        return machines
+    run.tracker.doing = "looking for GPUs"
+    answers = on_every_node(usable_gpus, _GPU_SECONDS, seconds=2 * _GPU_SECONDS)
+    run.tracker.doing = None
+    usable = []
+    for machine, names in answers.items():
+        if machine.gpus and (isinstance(names, NoAnswer) or not names):
+            reason = names.reason if isinstance(names, NoAnswer) else _NO_GPU
+            run.tracker.add_problem(f"GPUs of node {machine.name} were not used: {reason}")
+            machine = replace(machine, gpus=0)
+        usable.append(machine)
+    return usable
 
 
 def _train(

@@ -16,7 +16,7 @@ experiment: membership
 fixed: {dataset: location30, model: logistic, train_size: 60, features: 5}
 space: {weight_decay: {grid: [0.1, 1.0]}}
 replicates: 2
-resources: {cpus: 1, gpus: 0}
+resources: {cpus: 1}
 """
 
 
