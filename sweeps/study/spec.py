@@ -291,7 +291,7 @@ class Resources(_StudySection):
     """Resources of one pack, and the number of packs that run at once.
 
     Attributes:
-        cpus: CPUs of a pack; `auto` is 1, or a machine's CPUs per GPU if packs use GPUs.
+        cpus: CPUs of a pack; `auto` is 1, or a share of the machine's CPUs if packs use GPUs.
         gpus: GPUs of a pack; a fraction below 1 shares one. `auto` is half of one if a machine has
             a GPU when training starts, else 0. One pack's attackers then train on CPUs while
             another pack's game uses the GPU.
