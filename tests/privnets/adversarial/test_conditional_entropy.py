@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from privnets import measures
 from privnets.adversarial.records import MISSING
-from privnets.adversarial.training.objectives import ConditionalEntropy
+from privnets.adversarial.training.conditional_entropy import ConditionalEntropy
 
 ORDERS = [0.0, 0.1, 0.5, 0.8, 1 - 1e-6, 1.0, 1 + 1e-6, 1.2, 2.0, 8.0, math.inf]
 
