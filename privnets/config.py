@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -37,12 +38,17 @@ class ExperimentConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     stackable: ClassVar[frozenset[str]] = frozenset({"seed"})
+    field_defaults: ClassVar[Mapping[str, Any]] = {"seed": 0}
+    """Default of each field, by name. Plans of many points read it often; pydantic's own
+    description of the fields is slow."""
 
     seed: int = Field(0, ge=0, lt=2**31, description="source of every random draw")
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        """Adds the fields to the class's docstring, which `help` shows."""
+        """Adds the fields to the class's docstring, which `help` shows; collects the defaults."""
+        fields = cls.model_fields.items()
+        cls.field_defaults = MappingProxyType({name: each.default for name, each in fields})
         lines = []
         for name, each in cls.model_fields.items():
             default = "" if each.is_required() else f" (default {each.default!r})"
@@ -62,17 +68,18 @@ class ExperimentConfig(BaseModel):
         redundant = self.redundant_fields()
         if not redundant:
             return self
-        fields = type(self).model_fields
-        defaults = {name: fields[name].default for name in redundant}
+        defaults = {name: self.field_defaults[name] for name in redundant}
         if all(getattr(self, name) == value for name, value in defaults.items()):
             return self
         return self.model_copy(update=defaults)
 
     def structure(self) -> str:
-        """Returns the structural fields as canonical JSON; equal strings may share a stack."""
+        """Returns the structural fields as text; configurations of equal text may share a stack."""
         values, stackable = self.canonical().__dict__, self.stackable
-        names = [name for name in type(self).model_fields if name not in stackable]
-        return _STRUCTURE_ENCODER.encode({name: values[name] for name in names})
+        fields = {name: values[name] for name in self.field_defaults if name not in stackable}
+        if _are_scalars(fields):
+            return repr(fields)
+        return repr({name: _structural_value(value) for name, value in fields.items()})
 
     def resolved(self) -> dict[str, Scalar]:
         """Returns all fields but the seed, which distinguishes the replicates of a point.
@@ -80,11 +87,8 @@ class ExperimentConfig(BaseModel):
         The entries of a mapping have dots in their names, as `model.params.max_depth`.
         """
         values = self.__dict__  # attributes of a model are slower
-        fields = {name: values[name] for name in type(self).model_fields if name != "seed"}
-        # Most values are scalars, which pydantic's conversion would slow down.
-        return flatten(
-            {n: v if type(v) in _SCALARS else to_jsonable_python(v) for n, v in fields.items()}
-        )
+        fields = {name: values[name] for name in self.field_defaults if name != "seed"}
+        return fields if _are_scalars(fields) else flatten(to_jsonable_python(fields))
 
 
 @dataclass(frozen=True)
@@ -222,14 +226,16 @@ def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprin
     return hashlib.sha256(_ENCODER.encode(identity).encode()).hexdigest()[:20]
 
 
-def _structural_value(value: Any) -> Any:
+def _are_scalars(fields: Mapping[str, Any]) -> bool:
+    """Whether no value is a mapping or a list, as in most configurations."""
+    return _SCALARS.issuperset(map(type, fields.values()))
+
+
+def _structural_value(value: Any) -> Scalar:
     if isinstance(value, UserForm):
-        return value.model_dump(mode="json", exclude={*value.stackable})
-    return to_jsonable_python(value)
+        return _ENCODER.encode(value.model_dump(mode="json", exclude={*value.stackable}))
+    return _ENCODER.encode(to_jsonable_python(value))
 
 
 # Some fields, such as an order of leakage, may be infinite: JSON then has `Infinity`.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-_STRUCTURE_ENCODER = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), default=_structural_value
-)

@@ -288,10 +288,10 @@ def unused_field_errors(
     choice: str = "problem",
 ) -> list[InvalidField]:
     """Errors for fields without effect, because of a `choice`, that differ from their default."""
-    errors, declared = [], type(config).model_fields
+    errors = []
     for name in fields:
         value: Any = getattr(config, name)
-        default = defaults[name] if name in defaults else declared[name].default
+        default = defaults[name] if name in defaults else config.field_defaults[name]
         if value != default:
             allowed = f"{default}, as {choice} {getattr(config, choice)} has no use for it"
             errors.append(InvalidField(name, str(value), allowed))

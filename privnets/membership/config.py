@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
@@ -199,8 +198,7 @@ class MembershipConfig(ExperimentConfig):
         """Adds the mechanism, and with output perturbation the bound on features."""
         mechanism = self.private_mechanism
         clip = self.clip if mechanism == "output_perturbation" else None
-        own = {"private_mechanism": mechanism, "clip": clip}
-        return json.dumps(json.loads(super().structure()) | own, sort_keys=True)
+        return f"{super().structure()} private_mechanism: {mechanism}, clip: {clip}"
 
     @field_validator("draws")
     @classmethod

@@ -95,7 +95,7 @@ class TargetModel(ABC):
 
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Returns values that the model rules out for this data set."""
-        defaults = {n: type(config).model_fields[n].default for n in OPTIONAL_FIELDS - self.fields}
+        defaults = {n: config.field_defaults[n] for n in OPTIONAL_FIELDS - self.fields}
         unknown = [
             InvalidField(n, str(getattr(config, n)), f"{default} with {self.name}")
             for n, default in sorted(defaults.items())

@@ -121,7 +121,7 @@ def random_stream(config: MembershipConfig, purpose: str) -> np.random.Generator
         return generator(config.seed, purpose)
     resolved = config.canonical().resolved()
     # Fields of no effect are left out: draws are those of versions that had none of them.
-    defaults = {name: type(config).model_fields[name].default for name in OPTIONAL_FIELDS}
+    defaults = {name: config.field_defaults[name] for name in OPTIONAL_FIELDS}
     dropped = {name for name, default in defaults.items() if resolved[name] == default}
     if config.epsilon is None:
         dropped |= PRIVACY_FIELDS | {"epsilon"}
