@@ -31,19 +31,20 @@ def extrapolate_seconds(
     whole = max(whole, 1)
     few = min(least, whole)
     work(few)
-    first = _measure(work, few, device)
+    first = measure_seconds(work, few, device)
     more = min(whole, few * max(2, int(seconds / max(first, 1e-9))))
     if more == few:
         return first
-    second = _measure(work, more, device)
+    second = measure_seconds(work, more, device)
     if second <= first:  # other processes disturbed a run, which only ever adds time
-        first = min(first, _measure(work, few, device))
-        second = min(second, _measure(work, more, device))
+        first = min(first, measure_seconds(work, few, device))
+        second = min(second, measure_seconds(work, more, device))
     per_unit = max((second - first) / (more - few), _MIN_UNIT_SHARE * second / more)
     return second + per_unit * (whole - more)
 
 
-def _measure(work: Callable[[int], object], units: int, device: str) -> float:
+def measure_seconds(work: Callable[[int], object], units: int, device: str | torch.device) -> float:
+    """Measures the seconds of units of work on a device."""
     # Other processes do not affect the processor time of one CPU thread.
     is_single = torch.device(device).type == "cpu" and torch.get_num_threads() == 1
     clock = time.process_time if is_single else time.perf_counter
@@ -54,7 +55,7 @@ def _measure(work: Callable[[int], object], units: int, device: str) -> float:
     return clock() - start
 
 
-def _synchronise(device: str) -> None:
+def _synchronise(device: str | torch.device) -> None:
     """Waits for the kernels of a GPU, which run asynchronously."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import conv2d, fold, leaky_relu
+from torch.nn.functional import conv2d, fold, leaky_relu, pad
+from torch.utils.checkpoint import checkpoint
 
+from privnets.networks.forms import MAX_NETWORKS, Form, compute_fastest
 from privnets.networks.layers import GAINS, SLOPE, dense, gaussian_weights, initial_dense, leaky
 from privnets.networks.precision import cast_inputs
 
-# Channels of the first layer, over all networks, that a CPU convolves together.
-_MAX_CHANNELS = 16
+Convolution: TypeAlias = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+"""Computes feature maps from maps, weight, bias and stride."""
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
@@ -42,11 +45,29 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor
     return y.view(n, networks, -1, *y.shape[2:]).transpose(0, 1)
 
 
-def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> Tensor:
-    """Encodes images by convolutions with leaky units.
+def convolve_patches(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
+    """Computes `convolve` by a product with the patches of each network's images.
 
-    A CPU convolves only as many networks together as fill its vector unit; the activations of
-    more would exceed its caches (`tests/benchmarks/network_forms.py`).
+    Patches take the memory of k * k images, so they are not kept for the gradient but made again.
+    """
+    arguments = (x, weight, bias, stride)
+    y: Tensor = checkpoint(_multiply_patches, *arguments, use_reentrant=False)
+    return y
+
+
+def _multiply_patches(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+    networks, n = x.shape[:2]
+    kernel = weight.shape[-1]
+    padded = pad(x, [kernel // 2] * 4)
+    patches = padded.unfold(3, kernel, stride).unfold(4, kernel, stride)
+    height, width = patches.shape[3:5]
+    columns = patches.permute(0, 2, 5, 6, 1, 3, 4).reshape(networks, weight[0, 0].numel(), -1)
+    y = torch.baddbmm(bias[:, :, None], weight.flatten(2), columns)
+    return y.view(networks, -1, n, height, width).transpose(1, 2)
+
+
+def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> Tensor:
+    """Encodes images by convolutions with leaky units, in the form that measures fastest.
 
     Args:
         parameters: Weight and bias of each convolution in turn.
@@ -55,24 +76,45 @@ def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> T
     Returns:
         Features, shape [S, n, d].
     """
-    if x.is_cuda:
-        return encode_grouped(parameters, x, strides)
-    together = max(1, _MAX_CHANNELS // parameters[0].shape[1])
-    if together >= len(x):
-        return encode_innermost(parameters, x, strides)
-    parts = zip(*(torch.split(t, together) for t in (x, *parameters)), strict=True)
-    return torch.cat([encode_innermost(own, images, strides) for images, *own in parts])
+    forms = encoder_forms(len(x), strides)
+    return compute_fastest(f"convolutions, {strides=}", forms, parameters, x)
 
 
-def encode_grouped(parameters: Sequence[Tensor], maps: Tensor, strides: Sequence[int]) -> Tensor:
+def encoder_forms(networks: int, strides: Sequence[int]) -> dict[str, Form]:
+    """Returns the forms of `encode` for a number of networks.
+
+    With few networks at a time, activations fit into the caches of a CPU; with many, channels fill
+    its vector units.
+    """
+    sizes = [2**i for i in range(min(networks, MAX_NETWORKS).bit_length())]
+    forms: dict[str, Form] = {
+        f"channels innermost, {size} at a time": partial(
+            encode_innermost, strides=strides, together=size
+        )
+        for size in sizes
+    }
+    return forms | {
+        "grouped": partial(_encode_by, convolve, strides=strides),
+        "matrix products": partial(_encode_by, convolve_patches, strides=strides),
+    }
+
+
+def _encode_by(
+    convolution: Convolution, parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]
+) -> Tensor:
     """Computes `encode` in PyTorch's memory order, all networks together."""
     for layer, stride in enumerate(strides):
-        maps = leaky(convolve(maps, parameters[2 * layer], parameters[2 * layer + 1], stride))
-    return maps.flatten(2)
+        x = leaky(convolution(x, parameters[2 * layer], parameters[2 * layer + 1], stride))
+    return x.flatten(2)
 
 
-def encode_innermost(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> Tensor:
-    """Computes `encode` with the channels of all networks innermost in memory, for a CPU."""
+def encode_innermost(
+    parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int], together: int
+) -> Tensor:
+    """Computes `encode` with channels innermost in memory, for some networks at a time."""
+    if together < len(x):
+        parts = zip(*(torch.split(t, together) for t in (x, *parameters)), strict=True)
+        return torch.cat([encode_innermost(own, y, strides, together) for y, *own in parts])
     networks = len(x)
     maps = x.transpose(0, 1).flatten(1, 2)
     for layer, stride in enumerate(strides):

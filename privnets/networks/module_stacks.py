@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
+from privnets.networks.forms import Form, compute_fastest
 from privnets.networks.precision import cast_inputs
 
 Tensors: TypeAlias = Mapping[str, Tensor]
@@ -58,17 +59,22 @@ class ModuleStack:
 class ConvolutionStack:
     """Computes convolutional modules of equal shape as a `ModuleStack`.
 
-    A CPU computes one after another, which measures faster (`tests/benchmarks/network_forms.py`).
+    They run one after another or together, whichever measures faster on the device.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
         """Wraps a module; its own parameters are not used."""
-        self._alone, self._together = (ModuleStack(module, vectorised=v) for v in (False, True))
+        self._forms: dict[str, Form] = {
+            "one by one": ModuleStack(module, vectorised=False),
+            "together": ModuleStack(module),
+        }
+        self._name = f"{type(module).__name__} {module}"
 
     def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
         """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...], in module order."""
-        stack = self._together if inputs[0].is_cuda else self._alone
-        return stack(cast_inputs(parameters), *cast_inputs(inputs))
+        return compute_fastest(
+            self._name, self._forms, cast_inputs(parameters), *cast_inputs(inputs)
+        )
 
 
 def stack_states(

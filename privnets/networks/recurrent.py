@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from privnets.networks.forms import compute_fastest
 from privnets.networks.layers import dense, initial_dense, uniform_weights
 
 
 def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -> Tensor:
     """Computes the hidden states of every network's last LSTM layer, from zero states.
 
-    A CPU runs PyTorch's own LSTM for one network after another, which measures faster
-    (`tests/benchmarks/network_forms.py`). A GPU runs each time step for all networks together:
-    small kernels should cost the same for many networks as for one. This is not measured yet.
+    PyTorch's own LSTM runs for one network after another, or each time step for all networks
+    together, whichever measures faster on the device.
 
     Args:
         x: Shape [S, n, T, in].
@@ -30,11 +31,14 @@ def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -
     Returns:
         Shape [S, n, T, h], or [S, n, T, 2 h] when bidirectional.
     """
-    form = step_by_step if x.is_cuda else network_by_network
-    return form(x, parameters, bidirectional)
+    forms = {
+        "network by network": partial(network_by_network, bidirectional=bidirectional),
+        "step by step": partial(step_by_step, bidirectional=bidirectional),
+    }
+    return compute_fastest(f"lstm, {bidirectional=}", forms, parameters, x)
 
 
-def network_by_network(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool) -> Tensor:
+def network_by_network(parameters: Sequence[Tensor], x: Tensor, bidirectional: bool) -> Tensor:
     """Computes `lstm` by PyTorch's own, one network after another."""
     runs, n, hidden = len(parameters) // 3, x.shape[1], parameters[1].shape[-1]
     layers = runs // 2 if bidirectional else runs
@@ -51,7 +55,7 @@ def network_by_network(x: Tensor, parameters: Sequence[Tensor], bidirectional: b
     return torch.stack(outputs)
 
 
-def step_by_step(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool) -> Tensor:
+def step_by_step(parameters: Sequence[Tensor], x: Tensor, bidirectional: bool) -> Tensor:
     """Computes `lstm` by a loop over time; each step is a batched product for all networks."""
     runs = [parameters[i : i + 3] for i in range(0, len(parameters), 3)]
     directions = 2 if bidirectional else 1

@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import platform
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -171,7 +169,7 @@ def curve_key(experiment: Experiment, structure: str, resources: Resources, devi
     parts: Mapping[str, object] = {
         "experiment": [experiment.name, experiment.version],
         "structure": structure,
-        "processor": _processor(),
+        "processor": cache.processor(),
         "device": device,
         "resources": [resources.pack_cpus, resources.pack_gpus],
         "versions": _versions(),
@@ -186,12 +184,3 @@ def _cache_path(key: str) -> Path:
 @lru_cache
 def _versions() -> tuple[str, ...]:
     return tuple(version(name) for name in ("privnets-sweeps", "torch", "numpy"))
-
-
-@lru_cache
-def _processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

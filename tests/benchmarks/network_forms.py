@@ -100,7 +100,7 @@ def _perceptrons_in_a_loop(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
 
 def _recurrent_by_step(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     *body, weight, bias = parameters
-    states = step_by_step(x, body, bidirectional=False)
+    states = step_by_step(body, x, bidirectional=False)
     return dense(states.flatten(1, 2), weight, bias)
 
 

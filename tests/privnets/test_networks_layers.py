@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from privnets.networks.convolution import (
     ConvolutionalClassifier,
     convolve,
-    encode,
-    encode_grouped,
+    encoder_forms,
     initial_encoder,
 )
 from privnets.networks.layers import stack_parameters
@@ -155,11 +154,12 @@ def test_forms_of_an_encoder_have_equal_outputs_and_gradients(channels, trained,
     tensors = [t.to(dtype) for t in (*stack, images)]
     leaves = [t.requires_grad_() for t in tensors[trained]]
     found = []
-    for form in (encode, encode_grouped):
-        features = form(tensors[:-1], tensors[-1], (2, 1))
+    for form in encoder_forms(networks, (2, 1)).values():
+        features = form(tensors[:-1], tensors[-1])
         found.append([features, *torch.autograd.grad(features.square().sum(), leaves)])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    first, *others = found
+    for other in others:
+        torch.testing.assert_close(other, first, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -179,7 +179,7 @@ def test_both_forms_of_the_lstm_have_the_same_states_and_gradients(bidirectional
     x = _x(7, 3).requires_grad_()
     results = []
     for form in (network_by_network, step_by_step):
-        states = form(x, body, bidirectional)
+        states = form(body, x, bidirectional)
         results.append([states, *torch.autograd.grad(states.square().sum(), [x, *body])])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -190,9 +190,9 @@ def test_an_lstm_is_causal_unless_bidirectional(form):
     for bidirectional in (False, True):
         body = _parameters(Recurrent(3, 4, 2, 1, bidirectional))[:-2]
         x = _x(7, 3)
-        before = form(x, body, bidirectional)
+        before = form(body, x, bidirectional)
         x[:, :, 4:] += 1
-        after = form(x, body, bidirectional)
+        after = form(body, x, bidirectional)
         assert torch.equal(before[:, :, :4], after[:, :, :4]) is not bidirectional
         assert (before[:, :, 4:] != after[:, :, 4:]).any()
 

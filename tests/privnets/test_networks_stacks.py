@@ -95,7 +95,7 @@ _LSTMS = {
     form.__name__ + ("-both" if both else ""): _Case(
         Recurrent(3, 4, 2, 1, both),
         (_STEPS, 3),
-        lambda p, given, form=form, both=both: form(given[0], p[:-2], both),
+        lambda p, given, form=form, both=both: form(p[:-2], given[0], both),
     )
     for form in (network_by_network, step_by_step)
     for both in (False, True)
@@ -176,7 +176,8 @@ def test_nan_in_one_network_does_not_spread(case, where):
     _assert_close([f[others] for f in found], [e[others] for e in expected])
 
 
-@_shared
+# One form of the LSTM alone may be missing: oneDNN has no LSTM in bfloat16 for some processors.
+@pytest.mark.parametrize("case", _CASES.values(), ids=_CASES)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_bfloat16_changes_outputs_and_gradients_by_its_rounding(case, device):
     parameters = [p.to(device) for p in case.parameters()]
@@ -195,8 +196,7 @@ def _relative_error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> floa
 
 
 @pytest.mark.parametrize("name", ["xception", "wide-resnet", "unet"])
-def test_convolutions_of_a_gpu_are_those_of_a_cpu(name):
-    """A GPU computes all networks in one call, a CPU one after another."""
+def test_both_forms_of_a_module_have_the_same_outputs(name):
     case = _CASES[name]
     module = (
         UNet(3, 2, 2) if name == "unet" else case.network.make((3, 16, 16), 3, case.network.width)
