@@ -138,6 +138,7 @@ def run_pending_packs(run: SweepRun) -> None:
     run.tracker.plan = add_recorded_asks(run.plan, run.ledger)
     if not (replicates := pending_replicates(run.plan, run.ledger)) and is_search_over(run.plan):
         return
+    run.tracker.trained_before = sum(len(p.seeds) for p in run.plan.points) - len(replicates)
     if run.address is None:
         _resolve_auto(run, [_usable_machine(run)])  # the Ray that starts has the CPUs of its packs
     with _open_ray(run) as connection:
