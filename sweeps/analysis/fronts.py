@@ -92,28 +92,30 @@ def separate_groups(samples: PointSamples, objectives: Objectives) -> NDArray[np
         groups[place] = number
         others = np.flatnonzero((groups == 0) & is_known)
         if is_known[place] and len(others):
-            groups[others[~_are_separate(values[:, [place]], values[:, others])]] = number
+            is_separate = _are_separate(values[:, [place]], values[:, others]).any(axis=1)
+            groups[others[~is_separate]] = number
     return groups
 
 
 def separate_points(
     samples: PointSamples, objectives: Objectives, point_id: str
 ) -> NDArray[np.bool_]:
-    """Whether intervals separate each point from one of them in any objective, shape [P].
+    """Whether intervals separate each point from one of them in each objective, shape [P, K].
 
     False where an error is unknown, and for the point itself.
     """
     values, place = _orient(samples.draw(), objectives), list(samples.point_ids).index(point_id)
     is_known = samples.has_errors & samples.has_errors[place]
-    separate: NDArray[np.bool_] = _are_separate(values[:, [place]], values) & is_known
+    is_separate = _are_separate(values[:, [place]], values)
+    separate: NDArray[np.bool_] = is_separate & is_known[:, None]
     return separate
 
 
 def _are_separate(first: Array, others: Array) -> NDArray[np.bool_]:
-    """Whether a 95% interval of the difference leaves out 0 in any objective; draws [B, P, K]."""
+    """Whether a 95% interval of the difference leaves out 0, shape [P, K]; draws [B, P, K]."""
     limit = (1 + LEVEL) / 2
     below, above = ((compare(first, others)).mean(axis=0) for compare in (np.less, np.greater))
-    separate: NDArray[np.bool_] = (np.maximum(below, above) > limit).any(axis=1)
+    separate: NDArray[np.bool_] = np.maximum(below, above) > limit
     return separate
 
 

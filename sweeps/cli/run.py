@@ -45,9 +45,9 @@ from sweeps.planning.costs import check_confirmed
 from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
 from sweeps.store.filesystem import DEFAULT_STORAGE, absolute_storage
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import choose_tracking_uri, read_manifest
+from sweeps.store.manifest import Manifest, choose_tracking_uri, read_manifest
 from sweeps.study.loader import change_study, load
-from tracking.errors import redact, strip_credentials
+from tracking.errors import TrackingError, redact, strip_credentials
 
 _NO_READER = {errno.EPIPE, errno.EIO}  # A closed pipe, a terminal that hung up.
 
@@ -122,9 +122,8 @@ def resume(
                 f"To add points or replicates: sweeps extend {sweep}"
             )
     study = set_budget(change_study(manifest.study, set_ or ()), _read_budget(budget))
-    uri = choose_tracking_uri(manifest, tracking_uri)
     plan = add_recorded_asks(replan(manifest.model_copy(update={"study": study})), ledger)
-    _run_plan(plan, sweep, directory, uri, address, quiet=quiet)
+    _run_plan(plan, sweep, directory, tracking_uri, address, manifest=manifest, quiet=quiet)
 
 
 def extend(
@@ -155,13 +154,15 @@ def extend(
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     ledger = Ledger(directory, sweep)
     manifest = read_manifest(ledger)
-    uri = choose_tracking_uri(manifest, tracking_uri)
     base = None if study is None else load(study)
     limit = _read_budget(budget)
     plan = plan_extension(manifest, num_points, replicates, set_ or (), base, limit)
     check_confirmed(plan.study, plan.samples, yes)
     plan = add_recorded_asks(plan, ledger)
-    _run_plan(plan, sweep, directory, uri, address, extends=True, quiet=quiet)
+    _run_plan(
+        plan, sweep, directory, tracking_uri, address,
+        manifest=manifest, extends=True, quiet=quiet,
+    )  # fmt: skip
 
 
 def _read_budget(text: str | None) -> int | str | None:
@@ -175,12 +176,17 @@ def _run_plan(
     tracking_uri: str | None,
     address: str | None,
     *,
+    manifest: Manifest | None = None,
     extends: bool = False,
     reuse: Sequence[str] = (),
     quiet: bool = False,
     dashboard: bool = False,
 ) -> None:
-    """Runs a plan, prints its outcome, and exits with the command's exit code."""
+    """Runs a plan, prints its outcome, and exits with the command's exit code.
+
+    With the manifest of a recorded sweep, its tracking store serves unless another one is given.
+    """
+    uri = tracking_uri if manifest is None else choose_tracking_uri(manifest, tracking_uri)
     with _closed_output_allowed():
         _announce(plan, sweep, quiet)
     resume_command = _resume_command(plan, sweep, storage, tracking_uri, address)
@@ -190,7 +196,7 @@ def _run_plan(
                 plan,
                 sweep=sweep,
                 storage=storage,
-                tracking_uri=tracking_uri,
+                tracking_uri=uri,
                 address=address,
                 on_progress=show,
                 command=command_line(),
@@ -207,7 +213,7 @@ def _run_plan(
     with _closed_output_allowed():
         if not outcome.has_trained and outcome.interrupted_by is None:
             typer.echo(f"{sweep}: nothing to train; all trainings are finished.", err=True)
-        _print_outcome(outcome, tracking_uri, resume_command)
+        _print_outcome(outcome, tracking_uri, tracking.resolve_uri(uri), resume_command)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -250,7 +256,9 @@ def _announce(plan: Plan, sweep: str, quiet: bool) -> None:
     typer.echo(f"sweep {sweep}: {bound}{size}", err=True)
 
 
-def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command: str) -> None:
+def _print_outcome(
+    outcome: RunOutcome, requested: str | None, uri: str, resume_command: str
+) -> None:
     result = outcome.result
     finished, failed, stopped = (result.counts[how] for how in ("finished", "failed", "stopped"))
     parts = [f"{finished:,} of {format_count(result.size, 'point')} finished"]
@@ -275,7 +283,7 @@ def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command
     elif result.pending:
         points = format_count(result.pending, "point")
         typer.echo(f"{points} without all replicates. Try again with:\n  {resume_command}")
-    _print_places(outcome, tracking_uri)
+    _print_places(outcome, requested, uri)
 
 
 def _warnings(outcome: RunOutcome) -> Iterator[str]:
@@ -286,26 +294,39 @@ def _warnings(outcome: RunOutcome) -> Iterator[str]:
         yield f"ignored {name}: {reason}"
 
 
-def _print_places(outcome: RunOutcome, tracking_uri: str | None) -> None:
-    """Prints where the report and the MLflow runs are, or how to publish them later."""
+def _print_places(outcome: RunOutcome, requested: str | None, uri: str) -> None:
+    """Prints where the report and the MLflow runs are, or how to publish them later.
+
+    Commands name the tracking store only where they would choose another one: `sync` without the
+    option takes the sweep's own store, and `ui` the default one.
+    """
     result, published = outcome.result, outcome.published
-    storage, uri = redact(result.storage), tracking.resolve_uri(tracking_uri)
+    storage = redact(result.storage)
     if any(result.counts.values()):
         typer.echo(f"report:  {storage}/{result.sweep}/report.html")
     # A submitted sweep is read from a machine with another environment.
-    named = uri if os.environ.get(SUBMIT_COMMAND) else tracking_uri
-    option = f" --tracking-uri {shlex.quote(redact(named))}" if named else ""
+    is_submitted = bool(os.environ.get(SUBMIT_COMMAND))
+    option = f" --tracking-uri {shlex.quote(redact(uri))}"
     if not published.whole:
         typer.echo(
             f"Warning: {published.error or 'not all points are in MLflow'}\n"
             "Nothing is lost. When the tracking server answers again, run:\n"
-            f"  sweeps sync {result.sweep} --storage {shlex.quote(storage)}{option}",
+            f"  sweeps sync {result.sweep} --storage {shlex.quote(storage)}"
+            f"{option if requested or is_submitted else ''}",
             err=True,
         )
     elif published.page:
         say(f"MLflow:  {strip_credentials(uri).rstrip('/')}/{published.page}")
     else:
-        typer.echo(f"MLflow:  {redact(uri)}; open it with: sweeps ui{option}")
+        is_named = is_submitted or not _is_default_store(uri)
+        typer.echo(f"MLflow:  {redact(uri)}; open it with: sweeps ui{option if is_named else ''}")
+
+
+def _is_default_store(uri: str) -> bool:
+    try:
+        return uri == tracking.resolve_uri()
+    except TrackingError:  # MLFLOW_TRACKING_URI names no store.
+        return False
 
 
 def _resume_command(

@@ -15,7 +15,7 @@ from privnets.fields import describe_fields
 from sweeps.analysis.text import first_sentence, format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Storage, Study
 from sweeps.cli.terminal import print_table, say, say_sentence, say_wrapped
-from sweeps.errors import InputError, describe_choices
+from sweeps.errors import InputError, StudyError, describe_choices
 from sweeps.planning.calibration import cached_curves
 from sweeps.planning.costs import cost_seconds, format_duration
 from sweeps.planning.packing import local_capacity, make_packs
@@ -86,15 +86,48 @@ def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> No
 
     The output is itself a study file. Points, packs and cost are comments in it.
     """
-    planned = make_plan(load(study, set_ or ()), num_points)
+    planned, missing = _plan_or_outline(load(study, set_ or ()), num_points)
     resolved = _drop_empty(planned.study.to_dict())
     for key in ("search", "resources"):
         resolved[key] = _drop_empty(resolved[key])
     if "claims" in resolved:
         resolved["claims"] = [_drop_empty(claim) for claim in resolved["claims"]]
     say(dump_yaml(resolved).rstrip())
-    for line in _comments(planned):
+    for line in _comments(planned, has_ids=not missing):
         say_sentence(f"# {line}".rstrip().replace("\n", " "), "#   ")
+    for warning in (*missing, *_gpu_warnings(planned.study.resources)):
+        say(f"Warning: {warning}", err=True)
+
+
+def _plan_or_outline(study: spec.Study, num_points: int | None) -> tuple[Plan, list[str]]:
+    """Plans a study; where its packaged data are missing, without them, and returns warnings."""
+    try:
+        return make_plan(study, num_points), []
+    except StudyError as error:
+        # An entry of a data set, as dataset.table, is of the user's own, which points depend on.
+        if any(each.key.count(".") != 1 for each in error.errors):
+            raise
+        try:
+            outline = make_plan(study, num_points, data=False)
+        except StudyError:
+            raise error from None  # It has every mistake.
+        needed = "`sweeps run` needs the data; the ids of points depend on them and are not shown"
+        return outline, [f"{each.given}. {needed}." for each in error.errors]
+
+
+def _gpu_warnings(resources: spec.Resources) -> Iterator[str]:
+    if not resources.pack_gpus:
+        return
+    # It loads Ray, which takes a second.
+    from cluster.connection import local_machine
+
+    gpus = local_machine().gpus
+    if gpus < resources.pack_gpus:
+        yield (
+            f"resources.gpus: a pack requires {format_count(resources.pack_gpus, 'GPU')}, and this "
+            f"machine has {format_count(gpus, 'GPU')}. `sweeps run` would stop here, and wait on a "
+            "cluster without such a machine. Set resources.gpus to auto or 0 to use CPUs."
+        )
 
 
 def _drop_empty(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +153,7 @@ def _source(study: spec.Study) -> str:
     return f" Reproduces {paper}{'' if figure is None else f', {name}'}."
 
 
-def _comments(plan: Plan) -> Iterator[str]:
+def _comments(plan: Plan, *, has_ids: bool) -> Iterator[str]:
     if plan.is_adaptive:
         yield f"{format_count(plan.trainings, 'training')}, {_cost(plan)}, {_START}"
     else:
@@ -133,7 +166,7 @@ def _comments(plan: Plan) -> Iterator[str]:
     yield "objectives: " + ", ".join(f"{d} {metric}" for metric, d in plan.objectives.items())
     yield from (f"note: {note}" for note in plan.notes)
     if not plan.is_adaptive:
-        yield from _describe_points(plan)
+        yield from _describe_points(plan, has_ids=has_ids)
 
 
 def _cost(plan: Plan) -> str:
@@ -179,13 +212,13 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
     yield f"{cost}, {_START}"
 
 
-def _describe_points(plan: Plan) -> Iterator[str]:
+def _describe_points(plan: Plan, *, has_ids: bool) -> Iterator[str]:
     swept = list(plan.study.space)
     yield "points:"
     for point in plan.points[:_LISTED_POINTS]:
         config = point.config.resolved()
         values = ", ".join(f"{name} {_format(config[name])}" for name in swept)
-        yield f"  {point.point_id}  {values}"
+        yield f"  {point.point_id}  {values}" if has_ids else f"  {values}"
     if len(plan.points) > _LISTED_POINTS:
         yield f"  and {len(plan.points) - _LISTED_POINTS:,} more"
 

@@ -35,7 +35,7 @@ from sweeps.doctor.report import (
     differing,
     merge_nodes,
 )
-from sweeps.engine.capacity import cluster_capacity, resolve_auto
+from sweeps.engine.capacity import cluster_capacity, format_amount, resolve_study_resources
 from sweeps.engine.node_data import data_variables, local_fingerprints
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.devices import usable_gpus
@@ -269,11 +269,14 @@ def check_capacity(machines: Sequence[Machine], study: Study) -> Check:
         found = "no node has CPUs or GPUs yet: a sweep waits ten minutes, or for an autoscaler"
         return Check("resources", "warning", found, "start nodes: ray start --address=HEAD:PORT")
     try:
-        workers = cluster_capacity(machines, resolve_auto(study.resources, machines)).workers
+        configs = validate_study(study, data=False).configs
+        resources = resolve_study_resources(study, configs, machines)
+        workers = cluster_capacity(machines, resources).workers
     except InputError as error:
         remedy = "set resources.cpus and resources.gpus to what a node has, or add such a node"
         return Check("resources", "failed", str(error), remedy)
-    return Check("resources", "ok", f"room for {format_count(workers, 'pack')} in parallel")
+    room = f"room for {format_count(workers, 'pack')} in parallel, each with"
+    return Check("resources", "ok", f"{room} {format_amount(resources)}")
 
 
 def check_data(driver: Versions | None, study: Mapping[str, Any], folder: str = ".") -> Check:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import privnets
 from cluster.autoscaler import autoscaler_outlook, demand_node
 from sweeps.analysis.text import format_count
 from sweeps.errors import InputError
 from sweeps.planning.packing import local_capacity
-from sweeps.study.spec import Resources
+from sweeps.study.spec import Resources, Study
 
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
+    from privnets.config import ExperimentConfig
 
 # Limit on the wait where machines are too small, or the autoscaler refuses.
 _PATIENCE_SECONDS: Final = 120.0
@@ -64,6 +66,18 @@ def resolve_auto(
         gpus = (0.5 if is_shared else 1) if suited else 0
     cpus = max(1, math.floor(share * gpus)) if resources.cpus == "auto" else resources.cpus
     return resources.model_copy(update={"cpus": cpus, "gpus": gpus})
+
+
+def resolve_study_resources(
+    study: Study, configs: Iterable[ExperimentConfig], machines: Sequence[Machine]
+) -> Resources:
+    """Resources of a study's packs on these machines, for the largest of its configurations."""
+    memory = 0
+    if study.resources.gpus == "auto" and any(machine.gpus for machine in machines):
+        experiment = privnets.experiment(study.experiment)
+        by_structure = {config.structure(): config for config in configs}
+        memory = max((experiment.cost(c).memory for c in by_structure.values()), default=0)
+    return resolve_auto(study.resources, machines, memory)
 
 
 def cluster_capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
@@ -126,7 +140,7 @@ def _check_hope(machines: Sequence[Machine], resources: Resources, waited: float
     if outlook == "none" and is_empty:
         if waited >= _EMPTY_SECONDS:
             raise InputError(
-                f"no node with {_format_amount(resources)} joined within {_EMPTY_SECONDS / 60:g} "
+                f"no node with {format_amount(resources)} joined within {_EMPTY_SECONDS / 60:g} "
                 "minutes, and this cluster has no autoscaler: start nodes (`ray start "
                 "--address=HEAD:PORT`), then run the command again"
             )
@@ -136,7 +150,7 @@ def _check_hope(machines: Sequence[Machine], resources: Resources, waited: float
 
 def describe_wait(machines: Sequence[Machine], resources: Resources) -> str:
     """Describes the wait of a sweep that has no pack in training."""
-    amount = _format_amount(resources)
+    amount = format_amount(resources)
     if not slots(machines, resources):
         return f"waiting for a node with {amount}"
     return f"waiting for {amount} to become free (all are in use by others)"
@@ -183,7 +197,8 @@ def _quotient(amount: float, part: float) -> int:
     return math.floor(amount / part + 1e-9)
 
 
-def _format_amount(resources: Resources) -> str:
+def format_amount(resources: Resources) -> str:
+    """CPUs, GPUs and other resources of a pack, in words."""
     gpus = f" and {format_count(resources.pack_gpus, 'GPU')}" if resources.pack_gpus else ""
     return format_count(resources.pack_cpus, "CPU") + gpus + _format_others(resources)
 

@@ -54,10 +54,17 @@ class SweepCounts:
 
 
 class SweepProgress(RunProgress):
-    """Progress of a run, with the counts of its sweep, which has `points` in all."""
+    """Progress of a run, with the counts of its sweep.
+
+    Attributes:
+        points: Number of points in all.
+        counts: Counts of the sweep so far.
+        trained_before: Trainings of the sweep that were finished before this run.
+    """
 
     points: int
     counts: SweepCounts = SweepCounts()
+    trained_before: int = 0
 
     def __str__(self) -> str:
         """One line with everything."""
@@ -70,21 +77,25 @@ class SweepProgress(RunProgress):
             return self.doing
         if self.share >= 1:
             return "all trained, the report and MLflow come next"
+        work = " of this run" if self.trained_before else ""
+        trained = f"{self.share:.0%}{work} trained"
         if self.waiting is not None:
-            return f"{self.share:.0%} trained, {self.waiting}"
+            return f"{trained}, {self.waiting}"
         if self.eta is None:
-            return f"{self.share:.0%} trained"
+            return trained
         seconds = self.eta if self.eta < 20 else round(self.eta, -1)
-        return f"{self.share:.0%} trained, about {format_duration(seconds)} left"
+        return f"{trained}, about {format_duration(seconds)} left"
 
     def describe_points(self) -> str:
         """Counts of points, and the rate of trainings; the points of a pack are done at its end."""
         counts = self.counts
         parts = [f"{counts.complete:,} of {format_count(self.points, 'point')} done"]
-        rated = "trainings per minute"
+        rated, details = "trainings per minute", []
         if self.trainings is not None and self.trainings[1] > self.points:
             rated = "per minute"  # of trainings; a terminal of 80 columns has no room for more
-            parts[0] += f" ({self.trainings[0]:,} of {format_count(self.trainings[1], 'training')})"
+            details = [f"{self.trainings[0]:,} of {format_count(self.trainings[1], 'training')}"]
+        details += [f"{self.trained_before:,} before this run"] if self.trained_before else []
+        parts[0] += f" ({', '.join(details)})" if details else ""
         parts += [f"{counts.failed} failed"] if counts.failed else []
         parts += [f"{counts.stopped} stopped early"] if counts.stopped else []
         parts += [f"{self.rate:.3g} {rated}"] if self.rate is not None else []

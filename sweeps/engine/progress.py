@@ -139,6 +139,7 @@ class ProgressTracker:
         machines: Returns the machines of the cluster that are alive.
         outage: Returns the present outage of MLflow, if any.
         failures: Packs that failed permanently, with the reason.
+        trained_before: Trainings of the plan that were finished before this run.
     """
 
     plan: Plan
@@ -148,6 +149,7 @@ class ProgressTracker:
     machines: Callable[[], Sequence[Machine]] = tuple
     outage: Callable[[], Outage | None] = lambda: None
     failures: dict[str, str] = field(default_factory=dict)
+    trained_before: int = 0
 
     def __post_init__(self) -> None:
         """Starts without counts; the first update reads the ledger."""
@@ -360,6 +362,7 @@ class ProgressTracker:
                 use=self._resource_use(),
                 live=self._mean_live(),
                 trainings=(counts.trainings, self.plan.trainings),
+                trained_before=self.trained_before,
                 setbacks=len(self._setbacks),
                 setback=self._setbacks[-1] if self._setbacks else None,
                 outage=self.outage(),

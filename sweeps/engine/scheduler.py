@@ -19,7 +19,7 @@ from sweeps.engine.capacity import (
     Capacity,
     cluster_capacity,
     describe_wait,
-    resolve_auto,
+    resolve_study_resources,
     slots,
     wait_for_capacity,
 )
@@ -138,6 +138,7 @@ def run_pending_packs(run: SweepRun) -> None:
     run.tracker.plan = add_recorded_asks(run.plan, run.ledger)
     if not (replicates := pending_replicates(run.plan, run.ledger)) and is_search_over(run.plan):
         return
+    run.tracker.trained_before = sum(len(p.seeds) for p in run.plan.points) - len(replicates)
     if run.address is None:
         _resolve_auto(run, [_usable_machine(run)])  # the Ray that starts has the CPUs of its packs
     with _open_ray(run) as connection:
@@ -152,12 +153,8 @@ def run_pending_packs(run: SweepRun) -> None:
 
 def _resolve_auto(run: SweepRun, machines: Sequence[Machine]) -> None:
     """Resolves `auto` resources for this run; the manifest keeps them as the study has them."""
-    study, memory = run.plan.study, 0
-    if study.resources.gpus == "auto" and any(machine.gpus for machine in machines):
-        experiment = privnets.experiment(study.experiment)
-        configs = {config.structure(): config for config in run.plan.samples}
-        memory = max((experiment.cost(c).memory for c in configs.values()), default=0)
-    resources = resolve_auto(study.resources, machines, memory)
+    study = run.plan.study
+    resources = resolve_study_resources(study, run.plan.samples, machines)
     resolved = study.model_copy(update={"resources": resources})
     run.tracker.plan = replace(run.plan, study=resolved)
 

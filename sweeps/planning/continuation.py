@@ -251,6 +251,6 @@ def _data_differences(manifest: Manifest, plan: Plan) -> list[str]:
 
 def _format(value: object) -> str:
     if value is None:
-        return "nothing"
+        return "not given"
     text = json.dumps(value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."

@@ -257,22 +257,25 @@ class Plan:
         return hashlib.sha256("\n".join([*ids, *map(str, self.seeds)]).encode()).hexdigest()
 
 
-def make_plan(study: Study, num_points: int | None = None) -> Plan:
+def make_plan(study: Study, num_points: int | None = None, *, data: bool = True) -> Plan:
     """Plans a sweep; an adaptive search starts without points.
 
     Args:
         study: The study.
         num_points: Number of points, in place of the study's own.
+        data: Whether its data must be present. Ids of points depend on the data: in a plan without
+            them they are not those of a run.
 
     Raises:
         StudyError: With every mistake of the study.
         InputError: If `num_points` is out of range.
     """
     study = set_num_points(study, num_points)
-    result = validate_study(study)
+    result = validate_study(study, data=data)
     if result.errors:
         raise StudyError(result.errors)
     configs = result.configs
+    fingerprints = result.fingerprints if data else [""] * len(configs)
     if (trainings := planned_trainings(study, len(configs))) > MAX_TRAININGS:
         given, expected = f"{trainings:,} trainings", f"at most {MAX_TRAININGS:,} in all"
         raise StudyError([study.source.locate(FieldError(("replicates",), given, expected))])
@@ -296,7 +299,7 @@ def make_plan(study: Study, num_points: int | None = None) -> Plan:
         return replace(plan, seeds=(base,), confirming_seeds=tuple(confirming), notes=notes)
     seeds = tuple(range(base, base + study.replicates))
     experiment = privnets.experiment(study.experiment)
-    planned = _points(experiment, configs, result.fingerprints, seeds)
+    planned = _points(experiment, configs, fingerprints, seeds)
     points = tuple({point.point_id: point for point in planned}.values())
     notes = (*result.notes, *_merge_notes(study, result, len(points)))
     return replace(plan, points=points, seeds=seeds, notes=notes)

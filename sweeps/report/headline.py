@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -11,6 +12,7 @@ from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.remarks import explain_empty_front, note_unconfirmed
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
+    FRONT_PROBABILITY,
     Row,
     best_first,
     row_interval,
@@ -41,8 +43,10 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     varying, space = varying_fields(result.points), list(result.study.space)
     fields = [field for field in space if field in varying] or space
     private = _best_row(front, objectives, leading)
+    best = f"{_BEST[objectives[leading]]} {metric_label(leading)}"
     sentences = [
         f"At {_place(private, fields)} {_describe_metrics(private, metrics)}.",
+        _describe_rank(private, best if len(front) > 1 else ""),
         _inseparable(result, front, str(private["point_id"])),
     ]
     useful = next((m for m in metrics if m.startswith("utility/") and m != leading), None)
@@ -54,6 +58,7 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
             f"{row_interval(other, useful).plus_minus}, is at {_place(other, fields)}, "
             f"where {_describe_metrics(other, others)}."
         )
+        sentences.append(_describe_rank(other))
     sentences.append(note_unconfirmed(result))
     if result.pending:
         sentences.append(f"{format_count(result.pending, 'point')} unfinished.")
@@ -82,19 +87,39 @@ def _describe_metrics(row: Row, metrics: Sequence[str]) -> str:
     return _join(phrases)
 
 
+def _describe_rank(row: Row, best: str = "") -> str:
+    """Sentence on what a point is best in, if given, and its probability to be on the front."""
+    probability = row.get(FRONT_PROBABILITY, math.nan)
+    parts = [f"has the {best} of the front"] if best else []
+    if not math.isnan(probability):
+        parts.append(f"is on the front with probability {probability:.2f}")
+    return f"This point {_join(parts)}." if parts else ""
+
+
 def _inseparable(result: Result, front: pd.DataFrame, point_id: str) -> str:
-    """Number of points of the front that intervals cannot separate from a point, in words."""
+    """Number of points of the front that intervals cannot separate from a point, in words.
+
+    A second sentence counts for each objective the points from which it differs.
+    """
     samples = result.samples(list(result.objectives), front["point_id"])
     samples = samples.select(pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"])))
     if not samples.has_errors[list(samples.point_ids).index(point_id)]:
         return "Its error is unknown, so no other point can be told apart from it."
+    if len(front) == 1:
+        return ""
     is_separate = separate_points(samples, result.objectives, point_id)
-    others = len(front) - 1 - int(is_separate.sum())
+    others = len(front) - 1 - int(is_separate.any(axis=1).sum())
     rest = format_count(len(front) - 1, "other point")
-    if not others:
-        told = f"Differences paired by seed tell it apart from the {rest} of the front."
-        return told if len(front) > 1 else ""
-    return f"Of the {rest} of the front, {others} cannot be told apart from it."
+    separation = f"Differences paired by seed tell it apart from the {rest} of the front."
+    if others:
+        separation = f"Of the {rest} of the front, {others} cannot be told apart from it."
+    counts = zip(result.objectives, is_separate.sum(axis=0).tolist(), strict=True)
+    differing = [
+        f"from {format_count(count, 'point')} in {metric_label(metric)}"
+        for metric, count in counts
+        if count
+    ]
+    return f"{separation} It differs {_join(differing)}." if differing else separation
 
 
 def _join(parts: Sequence[str]) -> str:

@@ -69,6 +69,41 @@ def test_show_tells_points_packs_cost_objectives_and_notes(study):
         assert f"#   {point.point_id}  weight_decay {point.config.weight_decay}" in output
 
 
+def test_show_plans_without_data_and_says_how_to_get_them(study, tmp_path, monkeypatch):
+    study.write_text(STUDY.replace("digits", "adult"))
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    shown = run_command("show", str(study))
+    assert shown.exit_code == 0, shown.stderr
+    assert "# 2 points x 2 replicates = 4 trainings" in shown.stdout
+    assert "#   weight_decay 0.1\n" in shown.stdout  # without an id, which depends on the data
+    assert "Warning: data set 'adult' cannot be used: adult.data is absent" in shown.stderr
+    assert "Get it with `sweeps data fetch adult`" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mistake"),
+    [
+        ("dataset: digits", "dataset: {table: none.csv, target: y}", "cannot be read"),
+        ("digits, model", "adult, modle", "modle: got an unknown field"),
+    ],
+)
+def test_show_refuses_a_study_whose_points_are_unknown_without_its_data(
+    study, tmp_path, monkeypatch, old, new, mistake
+):
+    study.write_text(STUDY.replace(old, new))
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    shown = run_command("show", str(study))
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert mistake in shown.stderr
+
+
+def test_show_warns_of_gpus_that_this_machine_does_not_have(study):
+    shown = run_command("show", str(study), "--set", "resources.gpus=99")
+    assert shown.exit_code == 0
+    assert "Warning: resources.gpus: a pack requires 99 GPUs, and this machine" in shown.stderr
+    assert "Warning" not in run_command("show", str(study), "--set", "resources.gpus=0").stderr
+
+
 def test_show_names_the_source_of_pack_sizes(study):
     assert "from the cost model" in run("show", study)
     assert "from resources.pack of the study" in run("show", study, "--set", "resources.pack=2")

@@ -12,7 +12,10 @@ import pytest
 from doctor_report import doctor
 from mlflow_server import free_port
 
+from cluster import Machine
+from sweeps.doctor.examination import check_capacity
 from sweeps.doctor.report import Check, check_clock, check_versions, merge_nodes
+from sweeps.study.loader import load
 from tracking.server import team_server
 
 
@@ -92,6 +95,17 @@ def test_versions_that_differ_in_their_build_alone_are_a_warning() -> None:
     assert check_versions(driver, {"torch": "2.6.0+cpu"}, "node").state == "warning"
     check = check_versions(driver, {"torch": "2.7.0+cpu"}, "node")
     assert (check.state, check.found) == ("failed", "torch 2.7.0+cpu, not 2.6.0+cu126")
+
+
+@pytest.mark.parametrize(
+    ("study", "found"),
+    [
+        ("quickstart", "room for 4 packs in parallel, each with 4 CPUs and 0.5 GPUs"),
+        ("mnist-dp-sgd", "room for 2 packs in parallel, each with 8 CPUs and 1 GPU"),
+    ],
+)
+def test_packs_that_need_a_whole_gpu_are_counted_as_such(study: str, found: str) -> None:
+    assert check_capacity([Machine(cpus=16, gpus=2)], load(study)).found == found
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_early_stopping_is_off_by_default_and_part_of_the_plan(tmp_path: Path) -
     (reason,) = differences(again, off)
     assert reason == (
         'early_stopping was {"reduction": 2.0, "rungs": [0.125, 0.25, 0.5], "confidence": 0.95}'
-        " and is now nothing"
+        " and is now not given"
     )
 
 

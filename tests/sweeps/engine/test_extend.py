@@ -73,6 +73,7 @@ def test_a_run_ends_with_its_budget_and_an_extended_sweep_trains_only_what_is_mi
     assert sweep_status(uri, "s") == ("KILLED", "2", "1")
     extended = invoke("extend", "s", "--num-points", "3", "--replicates", "2", *where)
     assert "budget" not in extended
+    assert "3 of 3 points done (6 of 6 trainings, 1 before this run)" in extended
     after = contents(tmp_path / "s" / "ledger")
     assert {name: after[name] for name in before} == before
     assert len(rows(ledger)) == len(set(rows(ledger))) == 6
@@ -106,6 +107,19 @@ def test_a_wider_grid_lacks_its_new_point_alone_and_a_narrower_one_is_refused(
     where = {"storage": str(tmp_path), "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db"}
     with pytest.raises(InputError, match="1 of its points would not be in it"):
         sweeps.extend("reference", overrides=[narrow], **where)
+
+
+def test_run_and_extend_end_with_the_same_command_for_mlflow(
+    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
+    study, where = str(study_file(tmp_path)), ["--storage", str(tmp_path)]
+    for command in (["run", study, "--name", "reference"], ["extend", "reference"]):
+        assert invoke(*command, *where).endswith("open it with: sweeps ui\n")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    monkeypatch.chdir(tmp_path)
+    assert f"sweeps ui --tracking-uri {tracking_uri}" in invoke("extend", "reference", *where)
 
 
 def test_an_adaptive_search_starts_from_reused_trainings(

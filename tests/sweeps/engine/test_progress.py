@@ -465,5 +465,10 @@ def test_points_are_counted_beside_packs_in_training_and_replicates() -> None:
     counts = SweepCounts(complete=1)
     state = SweepProgress(points=12, counts=counts, share=0.52, rate=0.1, trainings=(25, 48))
     assert state.describe_points() == ("1 of 12 points done (25 of 48 trainings), 0.1 per minute")
+    later = state.model_copy(update={"trained_before": 24})
+    assert str(later) == (
+        "52% of this run trained, 1 of 12 points done (25 of 48 trainings, 24 before this run), "
+        "0.1 per minute"
+    )
     single = SweepProgress(points=1, trainings=(0, 1))
     assert single.describe_points() == "0 of 1 point done"

@@ -16,7 +16,12 @@ from small_sweeps import small_plan, study_file
 import sweeps
 from sweeps.engine.executor import new_sweep_name
 from sweeps.errors import InputError
-from sweeps.planning.continuation import differences, prepare_manifest, replan
+from sweeps.planning.continuation import (
+    differences,
+    prepare_manifest,
+    replan,
+    setting_differences,
+)
 from sweeps.planning.plan import Plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest, write_manifest
@@ -70,6 +75,16 @@ def test_another_plan_may_not_take_the_name(ledger: Ledger, tmp_path: Path) -> N
     other = small_plan(tmp_path, "replicates=3")
     with pytest.raises(InputError, match=r"was 2 and is now 3.*extend sweep --replicates 3"):
         prepare_manifest(ledger, other, command="", tracking_uri="")
+
+
+def test_a_setting_that_one_study_leaves_out_is_named_as_not_given(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    manifest, other = read_manifest(ledger), small_plan(tmp_path, "fixed.noise_std=0.1")
+    assert differences(manifest, other) == ["fixed.noise_std was not given and is now 0.1"]
+    assert setting_differences(other.study, manifest.study) == {
+        "fixed.noise_std": "fixed.noise_std was 0.1 and is now not given"
+    }
 
 
 def test_resources_may_change_between_runs(ledger: Ledger, tmp_path: Path) -> None:

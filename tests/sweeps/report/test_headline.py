@@ -9,6 +9,7 @@ from synthetic_releases import image_sweep
 from synthetic_sweep import OBJECTIVES, SyntheticSweep, membership_points, membership_study
 
 from privnets.points import Replicate
+from sweeps.analysis.text import metric_label
 from sweeps.report.headline import headline
 
 
@@ -48,7 +49,21 @@ def test_points_that_cannot_be_told_apart_are_counted_pair_by_pair(metrics):
     objectives = {metric: OBJECTIVES[metric] for metric in metrics}
     sweep = SyntheticSweep(membership_study(), points, objectives=objectives)
     assert len(sweep.front()) == 3
-    assert "Of the 2 other points of the front, 1 cannot be told apart from it." in headline(sweep)
+    text = headline(sweep)
+    assert "Of the 2 other points of the front, 1 cannot be told apart from it." in text
+    labels = [metric_label(metric) for metric in metrics]
+    assert f"It differs from 1 point in {labels[0]} and from 1 point in {labels[1]}." in text
+
+
+def test_the_named_points_have_their_metric_and_their_probability(membership_sweep):
+    front = membership_sweep.front().sort_values("privacy/membership_advantage")
+    front["front/probability"] = [0.97, *[0.5] * (len(front) - 2), 0.88]
+    text = headline(membership_sweep, front)
+    assert (
+        "This point has the lowest membership advantage of the front and is on the front with "
+        "probability 0.97." in text
+    )
+    assert text.endswith("This point is on the front with probability 0.88.")
 
 
 def test_without_errors_nothing_is_separate():
