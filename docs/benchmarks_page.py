@@ -5,14 +5,17 @@ A table follows a comment that describes it in YAML, and ends at the next empty 
     <!-- table
     file: stacks                  # name of a file of results
     where: games == 32            # rows to take, as a pandas query; all without it
+    sort: [games]                 # columns to sort the rows by; optional
     row: "{game}"                 # first cell, with columns of the file in braces
     across: contestant            # a column whose values become columns of the table; optional
     cells: {"steps per second": "{config_steps_per_second:,.0f}"}
-    names: {"toy, 64 units": toy} # plainer words for values of the file
+    combine: {config_steps_per_second: mean} # one value of all rows of a cell (pandas); optional
+    names: {"toy, *": toy}        # plainer words for a first cell or a value of `across`; optional
     -->
 
-Of several rows for one cell the newest, which is the last in the file, is taken. `row` and
-`across` may hold `commit`, so that two commits stand side by side.
+Without `combine`, a cell shows its newest row, which is the last in the file. `row` and `across`
+may hold `commit`, so that two commits stand side by side. Keys of `names` are shell patterns; the
+first that matches counts, and rows of equal names share a cell.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import argparse
 import re
 import sys
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ import yaml
 _PAGE = Path(__file__).with_name("benchmarks.md")
 _RESULTS = Path(__file__).parents[1] / "tests" / "benchmarks" / "results"
 _TABLE = re.compile(r"(<!-- table\n(?P<description>.*?)\n-->\n)(?:\|[^\n]*\n)*", re.DOTALL)
+_MISSING = re.compile(r"\bnan\b")
 
 
 def main() -> int:
@@ -59,22 +64,33 @@ def _table(description: Mapping[str, Any]) -> str:
     rows = pd.read_csv(_RESULTS / f"{description['file']}.csv", dtype={"commit": "str"})
     if "where" in description:
         rows = rows.query(description["where"], engine="python")
+    if "sort" in description:
+        rows = rows.sort_values(description["sort"], kind="stable")
     if rows.empty:
         raise ValueError(f"no row fits {dict(description)}")
     names, across = description.get("names", {}), description.get("across")
+    rows = rows.assign(
+        label=[_name(description["row"].format_map(r), names) for r in rows.to_dict("records")],
+        group=[_name(str(value), names) for value in rows[across]] if across else "",
+    )
+    if "combine" in description:
+        groups = rows.groupby(["label", "group"], sort=False)
+        rows = groups.agg(description["combine"]).reset_index()
     cells: dict[str, dict[str, str]] = {}
     for values in rows.to_dict("records"):
-        label = description["row"].format_map(values)
-        line = cells.setdefault(names.get(label, label), {})
+        line = cells.setdefault(values["label"], {})
         for header, form in description["cells"].items():
-            group = str(values[across]) if across else ""
-            title = f"{names.get(group, group)} {header}".strip()
             text = form.format_map(values)
-            line[title] = "" if text == "nan" else text
+            line[f"{values['group']} {header}".strip()] = "" if _MISSING.search(text) else text
     headers = list(dict.fromkeys(title for line in cells.values() for title in line))
     lines = [["", *headers], ["---"] * (1 + len(headers))]
     lines += [[label, *(line.get(h, "") for h in headers)] for label, line in cells.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _name(value: str, names: Mapping[str, str]) -> str:
+    """Returns the plainer words for a value, or the value itself."""
+    return next((words for old, words in names.items() if fnmatchcase(value, old)), value)
 
 
 if __name__ == "__main__":
