@@ -27,6 +27,7 @@ TOLERANCE = 0.1
 ONE_REPLICATE = "One replicate does not show the spread of training"
 
 _SEED, _DRAWS = 0, 200  # the standard error of a standard deviation is about 5% of it
+_MAX_PAIRS = 2**22  # of points, in the draws that are measured together
 _MAX_EXACT = 30  # points; beyond, Kendall's score is close to normal
 _ROUNDING = 1e-9
 
@@ -36,8 +37,8 @@ class TrendGroup:
     """Points that agree in every field but the axis, in the order of this axis."""
 
     axis: Array  # shape [points]
-    values: Array  # the metric, shape [seeds, points]
-    errors: Array  # its standard errors within replicates, 0 where unknown, same shape
+    values: Array  # the metric, shape [..., seeds, points]
+    errors: Array  # its standard errors within replicates, 0 where unknown, [seeds, points]
 
     def trends(self) -> Array:
         """Kendall's tau-b of each seed; 0 where the metric is constant."""
@@ -54,13 +55,13 @@ class TrendGroup:
         """Score of each seed, pairs that differ on the axis, and each seed's in the metric."""
         first, second = np.triu_indices(len(self.axis), 1)
         steps = np.sign(self.axis[second] - self.axis[first])
-        changes = np.sign(self.values[:, second] - self.values[:, first])
-        return changes @ steps, float((steps**2).sum()), (changes**2).sum(axis=1)
+        changes = np.sign(self.values[..., second] - self.values[..., first])
+        return changes @ steps, float((steps**2).sum()), (changes**2).sum(axis=-1)
 
     def changes(self) -> Array:
         """Each seed's mean at the axis's last value minus its mean at the first."""
-        last = self.values[:, self.axis == self.axis[-1]].mean(axis=1)
-        first = self.values[:, self.axis == self.axis[0]].mean(axis=1)
+        last = self.values[..., self.axis == self.axis[-1]].mean(axis=-1)
+        first = self.values[..., self.axis == self.axis[0]].mean(axis=-1)
         return np.asarray(last - first)
 
     def departures(self) -> tuple[Array, Array]:
@@ -91,11 +92,20 @@ def mean_with_errors(
     if not any(group.errors.any() for group in groups):
         return mean, np.zeros_like(mean)
     random = np.random.default_rng(_SEED)
-    draws = [
-        np.mean([measure(replace(g, values=random.normal(g.values, g.errors))) for g in groups], 0)
-        for _ in range(_DRAWS)
-    ]
-    return mean, np.std(draws, axis=0)
+    means, errors = (
+        np.concatenate([each.ravel() for each in of_groups])
+        for of_groups in ([g.values for g in groups], [g.errors for g in groups])
+    )
+    ends = np.cumsum([group.values.size for group in groups])
+    size = max(1, _MAX_PAIRS // sum(g.values.size * len(g.axis) for g in groups))
+    measured = []
+    for start in range(0, _DRAWS, size):  # parts, for the memory of pairs of points
+        count = min(size, _DRAWS - start)
+        drawn = random.normal(means, errors, (count, ends[-1]))
+        parts = zip(groups, np.split(drawn, ends[:-1], axis=1), strict=True)
+        draws = [replace(g, values=part.reshape(-1, *g.values.shape)) for g, part in parts]
+        measured.append(np.mean([measure(each) for each in draws], axis=0))
+    return mean, np.std(np.concatenate(measured), axis=0)
 
 
 def group_points(

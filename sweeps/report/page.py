@@ -30,7 +30,7 @@ from sweeps.report.comparison_tables import comparison_table, contrast_table
 from sweeps.report.contents import ReportContents
 from sweeps.report.explorer import explorer_data
 from sweeps.report.figures.overview import fronts_chart
-from sweeps.report.figures.plotly_charts import plotly_figure, plotly_script
+from sweeps.report.figures.plotly_charts import describe_figure, figure_json, plotly_script
 from sweeps.report.figures.png_charts import figure_png
 from sweeps.report.tables import flag_warnings
 from sweeps.store.ledger import Ledger
@@ -86,7 +86,8 @@ def render_page(reports: Sequence[ReportContents], folder: Path | None = None) -
         policy=_security_policy(scripts),
         style=Markup(_template_text("page.css")),
         scripts=[Markup(script) for script in scripts],
-        plotly_figure=plotly_figure,
+        describe_figure=describe_figure,
+        figure_json=figure_json,
         script_json=_script_json,
         explorer_data=lambda report: explorer_data(
             report, _artifacts(report.result, folder), _point_filter(report.result)

@@ -19,7 +19,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact, with_metrics
 from synthetic_sweep import HOSTILE, SyntheticSweep, hostile_sweep
 
-from sweeps.report.contents import figure_sections
+from sweeps.report.contents import ReportContents, figure_sections
+from sweeps.report.figures.plotly_charts import describe_figure, figure_json, plotly_figure
 from sweeps.report.page import write_report
 from sweeps.report.summary import FIGURE_FILES, copy_summary_files, write_summary
 from sweeps.store.ledger import Ledger
@@ -70,6 +71,16 @@ def test_png_files_and_a_small_page_with_every_figure_are_written_and_copied(kin
         assert imread(io.BytesIO(base64.b64decode(content))).ndim == 3
     charts = set(names) - {"releases"}
     assert {f"{name}-chart" for name in charts} <= set(page.figures)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_page_holds_figures_as_plotly_itself_writes_them(kind):
+    make, _ = KINDS[kind]
+    charts = [figure.chart for figure in ReportContents(make()).figures.values() if figure.chart]
+    assert charts
+    for chart in charts:
+        own = json.loads(figure_json(describe_figure(chart)))
+        assert own == json.loads(plotly_figure(chart).to_json())
 
 
 def test_only_images_have_a_source():
