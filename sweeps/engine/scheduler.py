@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import cycle
+from threading import Thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -343,6 +345,8 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
     """Joins a cluster or starts a Ray for a block; progress then counts its machines."""
     tracker = run.tracker
     tracker.doing = "starting Ray" if run.address is None else f"joining Ray at {run.address}"
+    # Tune takes most of a second to load; a run without anything to train does not load it.
+    Thread(target=import_module, args=("sweeps.engine.tune_backend",)).start()
     with run.stop.interruptible():
         connection = connect_ray(
             run.plan, run.address, run.resume_command, dashboard=run.on_dashboard is not None
