@@ -77,6 +77,7 @@ class Game:
         self._releaser = _build_releaser_stack(self._network, configs, device)
         self._log_prior = _training_log_prior(pool, splits, problem.spec.secret_classes)
         self._objective = build_objective(configs, self._log_prior, pool.complete)
+        self._ones = torch.ones(len(configs), device=device)  # gradients of the losses
         interval = max(_MIN_CURVE_INTERVAL, first.steps // _CURVE_POINTS)
         self._curves = TrainingCurves(problem, self._log_prior, interval)
 
@@ -152,7 +153,7 @@ class Game:
             group.keep(index)
         self._batches.keep(members)
         self._objective.keep(members)
-        self._log_prior = self._log_prior[index]
+        self._log_prior, self._ones = self._log_prior[index], self._ones[index]
         self._curves.keep(index)
         self._runner = StepRunner(index.device)
 
@@ -262,9 +263,7 @@ class Game:
         with differentiable(trained):
             step = self._game_step(self._release(batch), batch)
             loss = self._objective.loss(step)
-            gradients = torch.autograd.grad(
-                loss, trained, torch.ones_like(loss), materialize_grads=True
-            )
+            gradients = torch.autograd.grad(loss, trained, self._ones, materialize_grads=True)
         for group in groups:
             group.step(gradients[len(parameters) :], scale)
         self._releaser.step(gradients[: len(parameters)], scale)

@@ -203,7 +203,7 @@ class NetworkGroup:
         own = tuple(role for role in self.roles if role in x)
         if not own:
             return {}
-        records = _join([x[role] for role in own])
+        records = self._join_records([x[role] for role in own])
         outputs = self._forward(self.parameters(own), records)
         return dict(zip(own, torch.split(outputs, self._members), strict=True))
 
@@ -214,7 +214,8 @@ class NetworkGroup:
         """
         if self._is_frozen:
             return
-        records, labels = (_join([part[role] for role in self.roles]) for part in (x, label))
+        records = self._join_records([x[role] for role in self.roles])
+        labels = _join([label[role] for role in self.roles])
         with differentiable(self.stack.parameters):
             losses = _losses(self._forward(self.stack.parameters, records), labels)
             weights = self._weights_of_mean(labels)
@@ -237,6 +238,12 @@ class NetworkGroup:
 
     def _forward(self, parameters: Sequence[Tensor], records: Tensor) -> Tensor:
         return self.architecture.forward(parameters, records).float()
+
+    def _join_records(self, parts: Sequence[Tensor]) -> Tensor:
+        """Records [S, n, ...] of several roles in one tensor, for a perceptron in its own order."""
+        if isinstance(self.architecture, Perceptron) and parts[0].ndim == 3:
+            return _join([part.mT for part in parts]).mT
+        return _join(parts)
 
     def _weights_of_mean(self, label: Tensor) -> Tensor:
         """Weight of each label in the mean over its network's known ones, of the labels' shape."""
