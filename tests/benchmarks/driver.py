@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -90,9 +89,8 @@ def _works(sweep: str | None) -> Iterator[tuple[str, str, str]]:
 
 def _measure(folder: Path, program: str, argument: str) -> tuple[float, float]:
     """Processor seconds of a work, and the growth of its process's peak memory in megabytes."""
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-c", _START + program, argument]
-    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    command = [sys.executable, "-c", _START + program, argument]  # imports from its directory first
+    output = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
     seconds, megabytes = json.loads(output.stdout)
     return seconds, megabytes
 
