@@ -64,8 +64,6 @@ def _table(description: Mapping[str, Any]) -> str:
     rows = pd.read_csv(_RESULTS / f"{description['file']}.csv", dtype={"commit": "str"})
     if "where" in description:
         rows = rows.query(description["where"], engine="python")
-    if "sort" in description:
-        rows = rows.sort_values(description["sort"], kind="stable")
     if rows.empty:
         raise ValueError(f"no row fits {dict(description)}")
     names, across = description.get("names", {}), description.get("across")
@@ -73,6 +71,10 @@ def _table(description: Mapping[str, Any]) -> str:
         label=[_name(description["row"].format_map(r), names) for r in rows.to_dict("records")],
         group=[_name(str(value), names) for value in rows[across]] if across else "",
     )
+    if "combine" not in description:
+        rows = rows.drop_duplicates(["label", "group"], keep="last")
+    if "sort" in description:
+        rows = rows.sort_values(description["sort"], kind="stable")
     if "combine" in description:
         groups = rows.groupby(["label", "group"], sort=False)
         rows = groups.agg(description["combine"]).reset_index()

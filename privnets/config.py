@@ -39,8 +39,8 @@ class ExperimentConfig(BaseModel):
 
     stackable: ClassVar[frozenset[str]] = frozenset({"seed"})
     field_defaults: ClassVar[Mapping[str, Any]] = {"seed": 0}
-    """Default of each field, by name. Plans of many points read it often; pydantic's own
-    description of the fields is slow."""
+    """Default of each field, by name, as `__pydantic_init_subclass__` collects them. Plans of many
+    points read it often; pydantic's own description of the fields is slow."""
 
     seed: int = Field(0, ge=0, lt=2**31, description="source of every random draw")
 

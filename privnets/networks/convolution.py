@@ -51,7 +51,9 @@ def convolve_patches(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -
     Patches take the memory of k * k images, so they are not kept for the gradient but made again.
     """
     arguments = (x, weight, bias, stride)
-    y: Tensor = checkpoint(_multiply_patches, *arguments, use_reentrant=False)
+    y: Tensor = checkpoint(  # nothing random is drawn, whose state a captured step cannot keep
+        _multiply_patches, *arguments, use_reentrant=False, preserve_rng_state=False
+    )
     return y
 
 

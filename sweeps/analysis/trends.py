@@ -34,14 +34,21 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class TrendGroup:
-    """Points that agree in every field but the axis, in the order of this axis."""
+    """Points that agree in every field but the axis, in the order of this axis.
 
-    axis: Array  # shape [points]
-    values: Array  # the metric, shape [..., seeds, points]
-    errors: Array  # its standard errors within replicates, 0 where unknown, [seeds, points]
+    Attributes:
+        axis: Value of each point, shape [points].
+        values: The metric, shape [seeds, points]; for `trends` and `changes` also [..., seeds,
+            points].
+        errors: Its standard errors within replicates, 0 where unknown, shape [seeds, points].
+    """
+
+    axis: Array
+    values: Array
+    errors: Array
 
     def trends(self) -> Array:
-        """Kendall's tau-b of each seed; 0 where the metric is constant."""
+        """Kendall's tau-b of each seed, shape [..., seeds]; 0 where the metric is constant."""
         score, pairs, changed = self._pairs()
         untied = np.sqrt(pairs * changed)
         return np.asarray(score / np.where(untied > 0, untied, 1.0))
@@ -59,7 +66,7 @@ class TrendGroup:
         return changes @ steps, float((steps**2).sum()), (changes**2).sum(axis=-1)
 
     def changes(self) -> Array:
-        """Each seed's mean at the axis's last value minus its mean at the first."""
+        """Each seed's mean at the axis's last value minus that at the first, shape [..., seeds]."""
         last = self.values[..., self.axis == self.axis[-1]].mean(axis=-1)
         first = self.values[..., self.axis == self.axis[0]].mean(axis=-1)
         return np.asarray(last - first)

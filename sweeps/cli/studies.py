@@ -110,7 +110,7 @@ def _plan_or_outline(study: spec.Study, num_points: int | None) -> tuple[Plan, l
         try:
             outline = make_plan(study, num_points, data=False)
         except StudyError:
-            raise error from None  # It has every mistake.
+            raise error from None  # The first error lists every mistake.
         needed = "`sweeps run` needs the data; the ids of points depend on them and are not shown"
         return outline, [f"{each.given}. {needed}." for each in error.errors]
 
@@ -125,8 +125,8 @@ def _gpu_warnings(resources: spec.Resources) -> Iterator[str]:
     if gpus < resources.pack_gpus:
         yield (
             f"resources.gpus: a pack requires {format_count(resources.pack_gpus, 'GPU')}, and this "
-            f"machine has {format_count(gpus, 'GPU')}. `sweeps run` would stop here, and wait on a "
-            "cluster without such a machine. Set resources.gpus to auto or 0 to use CPUs."
+            f"machine has {format_count(gpus, 'GPU')}. `sweeps run` would stop here; on a cluster "
+            "it waits for a machine that has enough. Set resources.gpus to auto or 0 to use CPUs."
         )
 
 

@@ -59,7 +59,7 @@ class SweepProgress(RunProgress):
     Attributes:
         points: Number of points in all.
         counts: Counts of the sweep so far.
-        trained_before: Trainings of the sweep that were finished before this run.
+        trained_before: Trainings of the sweep that this run found finished or copied.
     """
 
     points: int
@@ -94,7 +94,7 @@ class SweepProgress(RunProgress):
         if self.trainings is not None and self.trainings[1] > self.points:
             rated = "per minute"  # of trainings; a terminal of 80 columns has no room for more
             details = [f"{self.trainings[0]:,} of {format_count(self.trainings[1], 'training')}"]
-        details += [f"{self.trained_before:,} before this run"] if self.trained_before else []
+        details += [f"{self.trained_before:,} at the start"] if self.trained_before else []
         parts[0] += f" ({', '.join(details)})" if details else ""
         parts += [f"{counts.failed} failed"] if counts.failed else []
         parts += [f"{counts.stopped} stopped early"] if counts.stopped else []

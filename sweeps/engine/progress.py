@@ -139,7 +139,7 @@ class ProgressTracker:
         machines: Returns the machines of the cluster that are alive.
         outage: Returns the present outage of MLflow, if any.
         failures: Packs that failed permanently, with the reason.
-        trained_before: Trainings of the plan that were finished before this run.
+        trained_before: Trainings of the plan that this run found finished or copied.
     """
 
     plan: Plan

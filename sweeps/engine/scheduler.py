@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import cycle
@@ -345,8 +345,7 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
     """Joins a cluster or starts a Ray for a block; progress then counts its machines."""
     tracker = run.tracker
     tracker.doing = "starting Ray" if run.address is None else f"joining Ray at {run.address}"
-    # Tune takes most of a second to load; a run without anything to train does not load it.
-    Thread(target=import_module, args=("sweeps.engine.tune_backend",)).start()
+    Thread(target=_load_tune).start()
     with run.stop.interruptible():
         connection = connect_ray(
             run.plan, run.address, run.resume_command, dashboard=run.on_dashboard is not None
@@ -360,6 +359,12 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
 
     with connection, tracker.watching(machines):
         yield connection
+
+
+def _load_tune() -> None:
+    """Loads Tune, which takes most of a second, while Ray starts."""
+    with suppress(Exception):  # `_train` loads it again, and shows why it cannot be loaded
+        import_module("sweeps.engine.tune_backend")
 
 
 def connect_ray(

@@ -202,7 +202,7 @@ def _speedup(group: ReplicateGroup) -> float:
 
 def _similarity_key(group: ReplicateGroup) -> str:
     """Returns the fields that are not numbers; equal keys have curves of similar form."""
-    values = json.loads(group.structure)
+    values = group.members[0].point_config.canonical().resolved()
     kinds = {
         k: v for k, v in values.items() if isinstance(v, bool) or not isinstance(v, int | float)
     }

@@ -78,7 +78,7 @@ def test_the_first_form_stays_unless_another_is_faster_by_a_tenth(seconds, chose
     assert calls[-1] == chosen
 
 
-def test_a_form_that_this_device_cannot_compute_is_left_out():
+def test_a_form_that_this_device_cannot_compute_is_left_out(tmp_path):
     def fail(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         raise RuntimeError("could not create a primitive")
 
@@ -86,6 +86,7 @@ def test_a_form_that_this_device_cannot_compute_is_left_out():
     slow = product([], "slow", 100)
     y = compute_fastest("product", {"fails": fail, "slow": slow}, parameters, x)
     torch.testing.assert_close(y, x @ parameters[0])
+    assert not [*tmp_path.iterdir()], "memory may have been short for the moment"
     with pytest.raises(RuntimeError, match="primitive"):
         compute_fastest("alone", {"fails": fail, "also": fail}, parameters, x)
 
@@ -95,6 +96,47 @@ def test_tensors_without_values_take_the_first_form():
     both = {"first": product(calls, "first", 100), "second": product(calls, "second")}
     assert compute_fastest("product", both, *stack("meta")).shape == (2, 32, 64)
     assert calls == ["first"]
+
+
+def test_a_captured_step_takes_the_form_of_the_steps_before(monkeypatch):
+    calls: list[str] = []
+    compute(calls, slow="a", fast="b")
+    # Nothing can be measured while CUDA captures a step.
+    monkeypatch.setattr(forms, "_can_measure", lambda x: False)
+    calls.clear()
+    compute(calls, slow="a", fast="b")
+    assert calls == ["b"]
+
+
+def test_processes_that_measure_at_once_take_the_same_form(tmp_path, monkeypatch):
+    calls: list[str] = []
+    compute(calls, slow="a", fast="b")
+    (kept,) = tmp_path.iterdir()
+    monkeypatch.setattr(forms, "_chosen", {})
+    measure = forms._measure
+
+    def measure_too_late(*arguments):
+        kept.write_bytes(content)  # the other process ends first
+        return measure(*arguments)
+
+    content = kept.read_bytes()
+    kept.unlink()
+    monkeypatch.setattr(forms, "_measure", measure_too_late)
+    compute(calls, slow="b", fast="a")
+    assert calls[-1] == "b"
+    assert kept.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b"damaged"])
+def test_a_damaged_file_is_measured_and_written_again(content, tmp_path, monkeypatch):
+    calls: list[str] = []
+    compute(calls, slow="a", fast="b")
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(content)
+    for slow, fast in (("b", "a"), ("a", "b")):  # the second reads what the first has written
+        monkeypatch.setattr(forms, "_chosen", {})
+        compute(calls, slow=slow, fast=fast)
+        assert calls[-1] == "a"
 
 
 def test_measuring_leaves_no_gradient_behind():

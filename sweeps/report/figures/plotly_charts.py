@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import make_colorscale, sequential
+from plotly.utils import PlotlyJSONEncoder
 
 from sweeps.report.figures.charts import (
     MAX_DETAILED_POINTS,
@@ -58,7 +59,7 @@ def plotly_figure(chart: Chart) -> go.Figure:
 
 def figure_json(description: Description) -> str:
     """A figure as JSON; arrays of numbers are in base64, which is shorter and exact."""
-    return json.dumps(description, default=_encode_array, allow_nan=False)
+    return json.dumps(description, cls=_FigureEncoder)
 
 
 def describe_figure(chart: Chart) -> Description:
@@ -117,13 +118,15 @@ def _title(text: str, x: float, y: float) -> Description:
     return {"text": escape(text), "showarrow": False, "font": {"size": 13}, **place}
 
 
-def _encode_array(value: Any) -> Any:
-    """An array of numbers in the form that plotly.js calls a typed array."""
-    array = np.asarray(value)
-    if array.dtype.kind != "f" or not array.size:
-        return array.tolist()
-    numbers = base64.b64encode(array.tobytes()).decode()
-    return {"dtype": f"f{array.dtype.itemsize}", "bdata": numbers}
+class _FigureEncoder(PlotlyJSONEncoder):  # type: ignore[misc]
+    """Plotly's encoder, with arrays of numbers in the form that plotly.js calls typed arrays."""
+
+    def default(self, value: Any) -> Any:
+        array = np.asarray(value)
+        if array.dtype.kind != "f" or array.ndim != 1 or not array.size:
+            return super().default(value)
+        numbers = base64.b64encode(array.tobytes()).decode()
+        return {"dtype": f"f{array.dtype.itemsize}", "bdata": numbers}
 
 
 def plotly_page(chart: Chart) -> str:
@@ -161,8 +164,8 @@ def _trace(series: ChartSeries) -> Description:
     }
     return {
         "type": "scatter",
-        "x": _positions(series.x),
-        "y": _positions(series.y),
+        "x": series.x,
+        "y": series.y,
         "name": name,
         "legendgroup": name,
         "mode": "+".join(modes) or "lines",
@@ -177,16 +180,6 @@ def _trace(series: ChartSeries) -> Description:
         **_hover(series),
         **_fill(series),
     }
-
-
-def _positions(values: Any) -> Any:
-    """Positions as an array of numbers; datetimes as texts."""
-    array = np.asarray(values)
-    if array.dtype.kind == "f":
-        return array
-    if array.dtype.kind in "biu":
-        return array.astype(np.float64)
-    return np.datetime_as_string(array.astype("datetime64[s]")).tolist()
 
 
 def _marker(series: ChartSeries) -> Description:

@@ -73,7 +73,7 @@ def test_a_run_ends_with_its_budget_and_an_extended_sweep_trains_only_what_is_mi
     assert sweep_status(uri, "s") == ("KILLED", "2", "1")
     extended = invoke("extend", "s", "--num-points", "3", "--replicates", "2", *where)
     assert "budget" not in extended
-    assert "3 of 3 points done (6 of 6 trainings, 1 before this run)" in extended
+    assert "3 of 3 points done (6 of 6 trainings, 1 at the start)" in extended
     after = contents(tmp_path / "s" / "ledger")
     assert {name: after[name] for name in before} == before
     assert len(rows(ledger)) == len(set(rows(ledger))) == 6

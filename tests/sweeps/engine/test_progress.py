@@ -467,7 +467,7 @@ def test_points_are_counted_beside_packs_in_training_and_replicates() -> None:
     assert state.describe_points() == ("1 of 12 points done (25 of 48 trainings), 0.1 per minute")
     later = state.model_copy(update={"trained_before": 24})
     assert str(later) == (
-        "52% of this run trained, 1 of 12 points done (25 of 48 trainings, 24 before this run), "
+        "52% of this run trained, 1 of 12 points done (25 of 48 trainings, 24 at the start), "
         "0.1 per minute"
     )
     single = SweepProgress(points=1, trainings=(0, 1))

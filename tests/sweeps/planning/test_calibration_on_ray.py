@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -91,7 +90,8 @@ def test_a_long_sweep_measures_its_most_expensive_structures(
     calibration, calls = run_complete_calibration(members, local_ray)
     assert (calls, calibration.problems, calibration.memory) == (1, (), None)
     assert len(calibration.curves) == 3
-    batches = {json.loads(s)["batch_size"]: curve for s, curve in calibration.curves.items()}
+    sizes = {member.config.structure(): member.config.batch_size for member in members}
+    batches = {sizes[structure]: curve for structure, curve in calibration.curves.items()}
     assert all(len(curve.sizes) > 2 for curve in batches.values())
     assert all(b.seconds_per_member(8) < b.seconds_per_member(1) / 1.5 for b in batches.values())
     # The third curve is scaled from a measured one.
