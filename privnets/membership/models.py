@@ -216,8 +216,8 @@ class SharedModel(TargetModel):
         if training_sets.members_per_half(info.records, records, size, config.draws) is None:
             return others
         invalid = []
-        if records > info.records - size:
-            most = info.records - size
+        most = info.records - size
+        if 0 < most < records:  # otherwise train_size is wrong, which `others` says
             expected = f"at most {most} with so few draws: other records fill the sets"
             invalid.append(InvalidField("records", str(records), expected))
         fewest = training_sets.fewest_sets(records, size)

@@ -164,7 +164,10 @@ def judge_trend(
         return "cannot tell", "The interval of the trend contains 0"
     score = float(np.mean([group.scores() for group in groups]))
     if abs(score) <= _chance_score(groups, units) + _ROUNDING:
-        return "cannot tell", "So few values and replicates show such a trend by chance"
+        return (
+            "cannot tell",
+            "With so few values and replicates, chance alone may show such a trend",
+        )
     rises = trend.mean > 0
     verdict: Verdict = "agrees" if rises == (claimed == "increasing") else "disagrees"
     return verdict, f"The interval of the trend lies {'above' if rises else 'below'} 0"

@@ -218,6 +218,7 @@ def compare(
     for result in results:
         if note := note_unconfirmed(result):
             say(f"{result.sweep}: {note}")
+        _print_pending(result)
     say(f"Differences from {sweeps[0]}, with 95% intervals:")
     print_table(contrast_table(comparison))
     say("Joint front of all sweeps:")

@@ -250,6 +250,7 @@ def execute(
     with (
         catch_stop_signals(run.tracker.announce_stop) as run.stop,
         _open(run) as (heartbeat, publisher),
+        _logging_errors(run.ledger),
     ):
         with run.tracker.displaying():
             _schedule(run, heartbeat)
@@ -300,6 +301,16 @@ def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
         with start_publisher(run.ledger, run.tracking_uri) as publisher:
             run.tracker.outage = publisher.outage
             yield heartbeat, publisher
+
+
+@contextmanager
+def _logging_errors(ledger: Ledger) -> Iterator[None]:
+    """Logs an exception that ends a run, for those who do not see its terminal."""
+    try:
+        yield
+    except Exception as error:
+        ledger.log(redact(f"failed: {type(error).__name__}: {error}"))
+        raise
 
 
 def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:

@@ -47,7 +47,7 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     sentences = [
         f"At {_place(private, fields)} {_describe_metrics(private, metrics)}.",
         _describe_rank(private, best if len(front) > 1 else ""),
-        _inseparable(result, front, str(private["point_id"])),
+        _describe_differences(result, front, str(private["point_id"])),
     ]
     useful = next((m for m in metrics if m.startswith("utility/") and m != leading), None)
     other = private if useful is None else _best_row(front, objectives, useful)
@@ -96,11 +96,8 @@ def _describe_rank(row: Row, best: str = "") -> str:
     return f"This point {_join(parts)}." if parts else ""
 
 
-def _inseparable(result: Result, front: pd.DataFrame, point_id: str) -> str:
-    """Number of points of the front that intervals cannot separate from a point, in words.
-
-    A second sentence counts for each objective the points from which it differs.
-    """
+def _describe_differences(result: Result, front: pd.DataFrame, point_id: str) -> str:
+    """Number of points of the front from which a point differs, with that in each objective."""
     samples = result.samples(list(result.objectives), front["point_id"])
     samples = samples.select(pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"])))
     if not samples.has_errors[list(samples.point_ids).index(point_id)]:
@@ -108,18 +105,15 @@ def _inseparable(result: Result, front: pd.DataFrame, point_id: str) -> str:
     if len(front) == 1:
         return ""
     is_separate = separate_points(samples, result.objectives, point_id)
-    others = len(front) - 1 - int(is_separate.any(axis=1).sum())
-    rest = format_count(len(front) - 1, "other point")
-    separation = f"Differences paired by seed tell it apart from the {rest} of the front."
-    if others:
-        separation = f"Of the {rest} of the front, {others} cannot be told apart from it."
+    others, apart = len(front) - 1, int(is_separate.any(axis=1).sum())
+    if not apart:
+        return "No other point of the front can be told apart from it."
+    number = f"{apart} of the {others}" if apart < others else f"all {others}"
+    which = f"{number} other points" if others > 1 else "the other point"
     counts = zip(result.objectives, is_separate.sum(axis=0).tolist(), strict=True)
-    differing = [
-        f"from {format_count(count, 'point')} in {metric_label(metric)}"
-        for metric, count in counts
-        if count
-    ]
-    return f"{separation} It differs {_join(differing)}." if differing else separation
+    differing = [f"{count} in {metric_label(metric)}" for metric, count in counts if count]
+    where = ", ".join(differing)
+    return f"It differs from {which} of the front ({where}; differences paired by seed)."
 
 
 def _join(parts: Sequence[str]) -> str:

@@ -81,6 +81,20 @@ def test_the_log_is_complete_before_the_last_heartbeat(uninterrupted: RunOutcome
     assert log.stat().st_mtime_ns <= heartbeat.stat().st_mtime_ns
 
 
+def test_an_error_that_ends_a_run_is_in_its_log(
+    tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(run: object) -> None:
+        raise ZeroDivisionError("unforeseen")
+
+    monkeypatch.setattr("sweeps.engine.executor.run_pending_packs", fail)
+    with pytest.raises(ZeroDivisionError):
+        execute(
+            small_plan(tmp_path), sweep="ended", storage=str(tmp_path), tracking_uri=tracking_uri
+        )
+    assert "failed: ZeroDivisionError: unforeseen" in (tmp_path / "ended" / "log.txt").read_text()
+
+
 def test_a_pack_that_fails_stops_no_other_and_only_missing_replicates_are_trained_later(
     local_ray: Connection,
     uninterrupted: RunOutcome,
