@@ -43,9 +43,9 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     varying, space = varying_fields(result.points), list(result.study.space)
     fields = [field for field in space if field in varying] or space
     private = _best_row(front, objectives, leading)
-    best = f"{_BEST[objectives[leading]]} {metric_label(leading)}"
+    best = f"{_BEST[objectives[leading]]} {_name(leading)}"
     sentences = [
-        f"At {_place(private, fields)} {_describe_metrics(private, metrics)}.",
+        f"At {_place(private, fields)}, {_describe_metrics(private, metrics)}.",
         _describe_rank(private, best if len(front) > 1 else ""),
         _describe_differences(result, front, str(private["point_id"])),
     ]
@@ -54,8 +54,8 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     if useful is not None and other["point_id"] != private["point_id"]:
         others = [metric for metric in metrics if metric != useful]
         sentences.append(
-            f"The {_BEST[objectives[useful]]} {metric_label(useful)}, "
-            f"{row_interval(other, useful).plus_minus}, is at {_place(other, fields)}, "
+            f"The {_BEST[objectives[useful]]} {_name(useful)}, "
+            f"{_value(other, useful)}, is at {_place(other, fields)}, "
             f"where {_describe_metrics(other, others)}."
         )
         sentences.append(_describe_rank(other))
@@ -79,12 +79,21 @@ def _place(row: Row, fields: Sequence[str]) -> str:
 
 def _describe_metrics(row: Row, metrics: Sequence[str]) -> str:
     phrases = [
-        _PHRASES.get(metric, f"{metric_label(metric)} is {{}}").format(
-            row_interval(row, metric).plus_minus
-        )
+        _PHRASES.get(metric, f"{_name(metric)} is {{}}").format(_value(row, metric))
         for metric in metrics
     ]
     return _join(phrases)
+
+
+def _name(metric: str) -> str:
+    """A metric's name in words, without its unit."""
+    return metric_label(metric).partition(", ")[0]
+
+
+def _value(row: Row, metric: str) -> str:
+    """A point's interval of a metric, with its unit."""
+    _, _, unit = metric_label(metric).partition(", ")
+    return f"{row_interval(row, metric).plus_minus} {unit}".rstrip()
 
 
 def _describe_rank(row: Row, best: str = "") -> str:
@@ -108,10 +117,10 @@ def _describe_differences(result: Result, front: pd.DataFrame, point_id: str) ->
     others, apart = len(front) - 1, int(is_separate.any(axis=1).sum())
     if not apart:
         return "No other point of the front can be told apart from it."
-    number = f"{apart} of the {others}" if apart < others else f"all {others}"
-    which = f"{number} other points" if others > 1 else "the other point"
+    every = {1: "the other point", 2: "both other points"}.get(others, f"all {others} other points")
+    which = every if apart == others else f"{apart} of the {others} other points"
     counts = zip(result.objectives, is_separate.sum(axis=0).tolist(), strict=True)
-    differing = [f"{count} in {metric_label(metric)}" for metric, count in counts if count]
+    differing = [f"{count} in {_name(metric)}" for metric, count in counts if count]
     where = ", ".join(differing)
     return f"It differs from {which} of the front ({where}; differences paired by seed)."
 
