@@ -50,7 +50,7 @@ def test_without_a_weight_the_penalty_is_weight_decay_and_it_grows_with_the_weig
     small = torch.linalg.eigvalsh(ridge_penalty(*data, 40, 0.3, 1e-9, 5.0))
     torch.testing.assert_close(small, torch.full((10,), 0.3).double(), rtol=1e-3, atol=1e-3)
     weights = [ridge_penalty(*data, 40, 0.3, w, 5.0).trace() for w in (1.0, 100.0, 1e4)]
-    assert 3 < weights[0] < weights[1] < weights[2]
+    assert 3 - 1e-9 < weights[0] < weights[1] < weights[2]  # the smallest adds nothing
 
 
 def test_weighing_the_leakage_leaks_less_than_weight_decay_at_equal_error():

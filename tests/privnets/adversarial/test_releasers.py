@@ -226,8 +226,8 @@ def test_a_fader_network_copies_what_is_not_secret_and_releases_no_secret():
     x[:, :, 1] += 0.8 * green[..., None, None]
     batch = Minibatch(x, secret, noise=torch.zeros(1, 32, *releaser.noise_shape((3, 16, 16))))
     parameters = stack_parameters([releaser.initial(np.random.default_rng(0))])
-    adam = StackedAdam([p.requires_grad_() for p in parameters], torch.tensor([5e-3]), (0.5, 0.999))
-    for _ in range(150):
+    adam = StackedAdam([p.requires_grad_() for p in parameters], torch.tensor([2e-3]), (0.5, 0.999))
+    for _ in range(200):
         loss = releaser.copying_loss(parameters, batch).sum()
         adam.step(torch.autograd.grad(loss, parameters))
     released = releaser.release(parameters, batch)[0].detach().mean((-2, -1))

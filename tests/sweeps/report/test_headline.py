@@ -83,5 +83,6 @@ def test_a_sweep_without_a_front_says_so():
 def test_attackers_of_releases_have_their_own_words():
     sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     text = headline(replace(sweep, pending=2))
-    assert text.startswith("At privacy weight 10, the strongest attacker's balanced accuracy is 0.6")
+    start = "At privacy weight 10, the strongest attacker's balanced accuracy is 0.6"
+    assert text.startswith(start)
     assert text.endswith("2 points unfinished.")
