@@ -130,8 +130,18 @@ def require_packaged_names(manifest: Manifest) -> None:
 
 
 def names_user_files(study: Study) -> bool:
-    """Whether a value is a mapping, as only the user's own data, models and problems are."""
-    return any("." in name for name in (*flatten(study.fixed), *study.space))
+    """Whether a value is a mapping, as the user's own data, models and problems are.
+
+    Problems on faces are mappings, too, and name packaged collections alone.
+    """
+    names = [*flatten(study.fixed), *study.space]
+    packaged = {_field(name) for name in names if name.endswith(".faces")}
+    return any("." in name and _field(name) not in packaged for name in names)
+
+
+def _field(name: str) -> str:
+    """Field whose value is a mapping with an entry of this name, as `problem.faces` has."""
+    return name.rpartition(".")[0]
 
 
 def differences(manifest: Manifest, plan: Plan) -> list[str]:

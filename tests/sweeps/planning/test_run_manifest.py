@@ -18,6 +18,7 @@ from sweeps.engine.executor import new_sweep_name
 from sweeps.errors import InputError
 from sweeps.planning.continuation import (
     differences,
+    names_user_files,
     prepare_manifest,
     replan,
     setting_differences,
@@ -41,6 +42,26 @@ def ledger(tmp_path: Path, plan: Plan) -> Ledger:
         ledger, prepare_manifest(ledger, plan, command="sweeps run small", tracking_uri=uri)
     )
     return ledger
+
+
+FACES = {"faces": "gender-emotion", "size": 32}
+
+
+@pytest.mark.parametrize(
+    ("fixed", "is_own"),
+    [
+        ({"problem": FACES}, False),
+        ({"problem.faces": "gender-emotion", "problem.size": 32}, False),
+        ({"problem": "digits"}, False),
+        ({"problem": FACES, "inference_network": {"torch": "mine:Network"}}, True),
+        ({"problem": {"table": "own.csv", "utility": "a", "secret": "b"}}, True),
+    ],
+)
+def test_only_mappings_of_the_users_own_files_and_code_need_the_study_again(
+    fixed: dict[str, object], is_own: bool, plan: Plan
+) -> None:
+    study = plan.study.model_copy(update={"fixed": fixed, "space": {}})
+    assert names_user_files(study) is is_own
 
 
 def test_a_sweep_is_planned_again_from_its_spec_alone(ledger: Ledger, plan: Plan) -> None:
