@@ -250,7 +250,6 @@ def execute(
     with (
         catch_stop_signals(run.tracker.announce_stop) as run.stop,
         _open(run) as (heartbeat, publisher),
-        _logging_errors(run.ledger),
     ):
         with run.tracker.displaying():
             _schedule(run, heartbeat)
@@ -298,7 +297,10 @@ def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
         run.ledger.log(run.command)
         run.tracker.displays.append(line_display(run.ledger.log))
         run.is_superseded = lambda: heartbeat.is_superseded
-        with start_publisher(run.ledger, run.tracking_uri) as publisher:
+        with (
+            _logging_errors(run.ledger),
+            start_publisher(run.ledger, run.tracking_uri) as publisher,
+        ):
             run.tracker.outage = publisher.outage
             yield heartbeat, publisher
 
