@@ -31,6 +31,7 @@ from privnets.randomness import generator
 RATES: Final = (0.1, 0.01, 0.001)
 """False-positive rates of the table."""
 
+_SIGNED = ("loss", "confidence", "logit", "score")
 _RATE_OF = {f"tpr_at_fpr_{rate:g}": rate for rate in RATES}
 _EXPECTED = "expected_false_positives_at_fpr_{:g}"
 METRICS: Final = ("advantage", "auc", *_RATE_OF)
@@ -212,8 +213,36 @@ class AuditResult:
         return pd.DataFrame(rows, columns=["attack", "family", "fpr", "tpr", "ci_low", "ci_high"])
 
     @cached_property
+    def inverted(self) -> tuple[str, ...]:
+        """Signals on which members score lower than others: their AUC's interval is below 1/2.
+
+        No gate may pass then: the sign of a signal or of `member` is wrong, or the records differ
+        by more than membership. Entropies count only where no signal of the true class is known:
+        members with wrong labels raise them.
+        """
+        names = self._names("threshold")
+        signed = [name for name in names if name in _SIGNED] or names
+        return tuple(name for name in signed if self._trials[name].area().high < 0.5)
+
+    @property
+    def inversion(self) -> str:
+        """Sentence that asks for the sign of `inverted` signals; empty without one."""
+        if not self.inverted:
+            return ""
+        name, low = self.inverted[0], " and ".join(f"`{each}`" for each in self.inverted)
+        area = self._trials[name].area()
+        return (
+            f"Members score LOWER than others on {low}: the AUC of `{name}` is {area.value:.3f}, and its "
+            f"interval ends at {area.high:.3f}, below 0.5. Is the sign right? `loss` and `entropy` are "
+            "smaller for members, other signals larger; `member` is 1 for records of the training "
+            "set. Do not rely on this audit before that is known."
+        )
+
+    @cached_property
     def verdict(self) -> str:
         """Sentences that state the leakage, its interval, and what they rest on."""
+        if self.inverted:
+            return self.inversion
         row, level = self.strongest, f"{self.confidence:.0%}"
         low, high = row["advantage.ci_low"], row["advantage.ci_high"]
         begin = {

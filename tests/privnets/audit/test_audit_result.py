@@ -194,6 +194,54 @@ def test_a_verdict_is_careful_where_nothing_leaks() -> None:
     assert "2 false positives expected" in audit.verdict
 
 
+def likelihoods() -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of the true class that are larger for members; and membership."""
+    random, member = np.random.default_rng(0), np.arange(600) % 2 == 0
+    return np.where(member, random.beta(8, 1.5, 600), random.beta(4, 2, 600)), member
+
+
+@pytest.mark.parametrize(
+    ("name", "sign", "swapped"),
+    [
+        ("loss", lambda p: np.log(p), False),  # a log-likelihood
+        ("logit", lambda p: np.log(1 - p) - np.log(p), False),
+        ("score", lambda p: -p, False),
+        ("confidence", lambda p: p, True),  # 1 for records of the hold-out
+        ("entropy", lambda p: -p * np.log(p), True),
+    ],
+)
+def test_signals_of_the_wrong_sign_are_named(name, sign, swapped) -> None:
+    p, member = likelihoods()
+    audit = privnets.audit_signals({name: sign(p)}, member != swapped)
+    assert audit.inverted == (name,)
+    assert f"Members score LOWER than others on `{name}`" in audit.verdict
+    assert "Is the sign right?" in repr(audit)
+    expected = roc_auc_score(member, p)
+    if name != "entropy":
+        assert f"the AUC of `{name}` is {1 - expected:.3f}" in audit.inversion
+
+
+def test_signals_of_the_right_sign_and_useless_ones_are_not_called_inverted() -> None:
+    p, member = likelihoods()
+    audit = privnets.audit_signals({"confidence": p}, member)
+    assert (audit.inverted, audit.inversion) == ((), "")
+    found = []
+    for seed in range(200):
+        scores, member = gaussian_scores(0.0, 200, seed)
+        found.append(bool(privnets.audit_signals({"score": scores[0]}, member[0]).inverted))
+    assert 0 < np.mean(found) <= 0.06  # nominal: one side of 95%
+
+
+def test_entropies_do_not_say_that_signs_are_wrong_where_the_loss_says_otherwise() -> None:
+    """Members with wrong labels are fitted with doubt; others get confident wrong answers."""
+    random, member = np.random.default_rng(0), np.arange(600) % 2 == 0
+    true = np.where(member, random.uniform(0.4, 0.7, 600), random.choice([0.02, 0.98], 600))
+    signals = {"probabilities": np.stack([true, 1 - true], axis=1)}
+    audit = privnets.audit_signals(signals, member, labels=np.zeros(600, int))
+    assert audit.table.loc["entropy", "auc.ci_high"] < 0.5 < audit.table.loc["loss", "auc.ci_high"]
+    assert audit.inverted == ()
+
+
 @pytest.mark.parametrize(
     ("members", "others", "expected"),
     [
