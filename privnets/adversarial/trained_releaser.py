@@ -254,7 +254,7 @@ def _parse_releaser(content: bytes, name: str, factory: Factory | None) -> Train
     try:
         description = ReleaserDescription.model_validate_json(text)
         network = _make_network(description, factory)
-        parameters = [tensors[str(i)].float()[None] for i in range(len(tensors))]
+        parameters = [tensors[str(i)][None] for i in range(len(tensors))]
         releaser = TrainedReleaser(network, parameters, description)
         _require_consistent(releaser)
     except (ValidationError, ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:

@@ -99,6 +99,8 @@ class _Sequence:
         Raises:
             _WithoutForm: If a layer has no form, or does not fit the shape of its input.
         """
+        if not all(p.requires_grad for p in module.parameters()):
+            raise _WithoutForm("some parameters are frozen")
         layers = list(_leaves(module))
         for layer in layers:
             if isinstance(layer, nn.Flatten):

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call, vmap
 
 from privnets.networks.forms import Form, compute_fastest
 from privnets.networks.precision import cast_inputs
@@ -21,7 +21,7 @@ ImageShape: TypeAlias = tuple[int, int, int]
 
 
 class ModuleStack:
-    """Computes modules of equal shape from parameters and buffers with a leading dimension S.
+    """Computes modules of equal shape from their tensors with a leading dimension S.
 
     Attributes:
         module: Module that is called with the tensors of each of the modules.
@@ -32,14 +32,15 @@ class ModuleStack:
     def __init__(self, module: torch.nn.Module, *, vectorised: bool = True) -> None:
         """Wraps a module; its own parameters are not used."""
         self.module, self.vectorised = module, vectorised
-        self._names = [name for name, _ in module.named_parameters()]
+        self._names = list(split_tensors(module)[0])
 
     def __call__(
         self, parameters: Sequence[Tensor], *inputs: Tensor, buffers: Tensors | None = None
     ) -> Tensor:
-        """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...], in module order.
+        """Outputs [S, n, ...] of inputs [S, n, ...] by trained parameters [S, ...], in order.
 
-        In training, the module may change `buffers` [S, ...] in place.
+        `buffers` [S, ...] hold frozen parameters too. In training, the module may change buffers in
+        place.
         """
         state = dict(zip(self._names, parameters, strict=True)) | dict(buffers or {})
         if self.vectorised:
@@ -77,23 +78,42 @@ class ConvolutionStack:
         )
 
 
+def split_tensors(module: torch.nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Tensors of a module by name: parameters that train; frozen parameters and buffers."""
+    trained: dict[str, Tensor] = {}
+    others: dict[str, Tensor] = {}
+    for name, parameter in module.named_parameters():
+        (trained if parameter.requires_grad else others)[name] = parameter
+    return trained, others | dict(module.named_buffers())
+
+
 def stack_states(
     modules: Sequence[torch.nn.Module], device: str
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Stacks the parameters and the buffers of modules, each to [S, ...], float32, contiguous."""
-    parameters, buffers = stack_module_state([module.float().to(device) for module in modules])
-    # A module may have another memory format, such as channels_last; `FusedAdam` ignores strides.
-    contiguous = [tensor.detach().contiguous() for tensor in parameters.values()]
-    return contiguous, {name: tensor.detach().contiguous() for name, tensor in buffers.items()}
+    """Stacks the tensors of modules, each to [S, ...], contiguous; see `split_tensors`.
+
+    Raises:
+        ValueError: If modules differ in the names of their tensors, or in what is frozen.
+    """
+    states = [split_tensors(module.float().to(device)) for module in modules]
+    if any(list(map(list, state)) != list(map(list, states[0])) for state in states):
+        raise ValueError("modules must have the same parameters and freeze the same ones.")
+    trained, others = (
+        # A module's memory format may be channels_last, and `FusedAdam` ignores strides.
+        {name: torch.stack([own[name].detach() for own in part]).contiguous() for name in part[0]}
+        for part in zip(*states, strict=True)
+    )
+    return list(trained.values()), others
 
 
 def draw_parameters(
     make: Callable[[], torch.nn.Module], random: np.random.Generator
 ) -> list[Tensor]:
-    """Parameters of one module as its constructor draws them, float32, not stacked."""
+    """Tensors of one module as its constructor draws them, not stacked: those that train first."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(random.integers(2**62)))
-        return [p.detach().float().clone() for p in make().parameters()]
+        trained, others = split_tensors(make())
+    return [tensor.detach().clone() for tensor in (*trained.values(), *others.values())]
 
 
 @dataclass(frozen=True)

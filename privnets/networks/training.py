@@ -28,6 +28,7 @@ class StackedAdam:
         parameters: Sequence[Tensor],
         learning_rate: Tensor,
         betas: tuple[float, float] = (0.9, 0.999),
+        trained: int | None = None,
     ) -> None:
         """Creates an optimiser with zero moments.
 
@@ -35,22 +36,28 @@ class StackedAdam:
             parameters: Each of shape [S, ...]; `step` changes them in place.
             learning_rate: Shape [S].
             betas: Decay rates of the first and second moment, in [0, 1).
+            trained: Number of leading parameters that train; the others stay as they are.
         """
-        self.parameters = list(parameters)
-        self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self.parameters]
-        self._betas = betas
+        self.parameters, self._betas = list(parameters), betas
+        self._count = len(self.parameters) if trained is None else trained
+        self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self.trained]
         self._first, self._second, self._changes = (
-            [_pad(torch.zeros_like(p)) for p in self.parameters] for _ in range(3)
+            [_pad(torch.zeros_like(p)) for p in self.trained] for _ in range(3)
         )
         self._shaped_changes = self._shape(self._changes)
         self._steps = torch.zeros((), device=learning_rate.device)
 
+    @property
+    def trained(self) -> list[Tensor]:
+        """Parameters that train."""
+        return self.parameters[: self._count]
+
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], scale: Tensor | float = 1.0) -> None:
-        """Updates every parameter once, without reading any value from the device.
+        """Updates every trained parameter once, without reading any value from the device.
 
         Args:
-            gradients: One for each parameter, of equal shape.
+            gradients: One for each trained parameter, of equal shape.
             scale: Factor on all learning rates in this step; a tensor has no dimensions.
         """
         self._steps += 1
@@ -62,7 +69,7 @@ class StackedAdam:
             self._first,
             self._second,
             [],
-            [self._steps] * len(self.parameters),
+            [self._steps] * self._count,
             lr=1.0,
             beta1=self._betas[0],
             beta2=self._betas[1],
@@ -72,11 +79,12 @@ class StackedAdam:
             maximize=False,
         )
         rates = torch._foreach_mul(self._rates, scale)
-        torch._foreach_addcmul_(self.parameters, self._shaped_changes, rates)
+        torch._foreach_addcmul_(self.trained, self._shaped_changes, rates)
 
     def is_finite(self) -> Tensor:
         """Whether all parameters of each network are finite, bool, shape [S]."""
-        return torch.stack([p.flatten(1).isfinite().all(1) for p in self.parameters]).all(0)
+        finite = [p.reshape(len(p), -1).isfinite().all(1) for p in self.parameters]
+        return torch.stack(finite).all(0)
 
     @torch.no_grad()
     def state(self) -> dict[str, Tensor]:
@@ -125,7 +133,7 @@ class StackedAdam:
 
     def _shape(self, padded: Sequence[Tensor]) -> list[Tensor]:
         """Views of results of `_pad`, each of the shape of its parameter."""
-        pairs = zip(padded, self.parameters, strict=True)
+        pairs = zip(padded, self.trained, strict=True)
         return [tensor[: p.numel()].view(p.shape) for tensor, p in pairs]
 
 

@@ -216,8 +216,8 @@ class Game:
         (batch,) = batches
         self._train_networks(self._schedule.pretrained, batch.x, batch, scale)
         if self._network.copies_first:
-            with differentiable(parameters := self._releaser.parameters):
-                loss = self._network.copying_loss(parameters, batch).sum()
+            with differentiable(parameters := self._releaser.trained):
+                loss = self._network.copying_loss(self._releaser.parameters, batch).sum()
                 gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
             self._releaser.step(gradients, scale)
         return {}
@@ -255,17 +255,18 @@ class Game:
                 group.train(records, labels, scale)
 
     def _train_releaser(self, batch: Minibatch, scale: Tensor) -> tuple[GameStep, Tensor]:
-        parameters = self._releaser.parameters
+        parameters = self._releaser.trained
         # At most the utility network trains beside the releaser.
-        groups = [g for g in self._groups if g.roles[0] in self._schedule.releaser_step]
-        beside = [p for group in groups for p in group.stack.parameters]
+        roles = self._schedule.releaser_step
+        groups = [g for g in self._groups if g.roles[0] in roles and g.stack.trained]
+        beside = [p for group in groups for p in group.stack.trained]
         trained = [*parameters, *beside]
         with differentiable(trained):
             step = self._game_step(self._release(batch), batch)
             loss = self._objective.loss(step)
             gradients = torch.autograd.grad(loss, trained, self._ones, materialize_grads=True)
         for group in groups:
-            group.step(gradients[len(parameters) :], scale)
+            group.stack.step(gradients[len(parameters) :], scale)
         self._releaser.step(gradients[: len(parameters)], scale)
         return step, loss
 
@@ -301,7 +302,7 @@ def _build_releaser_stack(
     networks = [releaser.initial(generator(config.seed, "releaser")) for config in configs]
     rates = torch.tensor([config.learning_rate for config in configs])
     parameters = [p.to(device) for p in stack_parameters(networks)]
-    return StackedAdam(parameters, rates.to(device), _BETAS)
+    return StackedAdam(parameters, rates.to(device), _BETAS, releaser.trained)
 
 
 def _training_log_prior(pool: Pool, splits: Sequence[Splits], classes: int) -> Tensor:

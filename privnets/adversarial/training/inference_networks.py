@@ -185,7 +185,8 @@ class NetworkGroup:
         networks = [architecture.initial(generator(c.seed, r)) for r in roles for c in configs]
         rates = torch.tensor([c.adversary_learning_rate for c in configs] * len(roles))
         parameters = [p.to(device) for p in stack_parameters(networks)]
-        self.stack = StackedAdam(parameters, rates.to(device), betas)
+        trained = architecture.trained if isinstance(architecture, ModuleClassifier) else None
+        self.stack = StackedAdam(parameters, rates.to(device), betas, trained)
         self._parts: dict[tuple[Role, ...], list[Tensor]] = {}
 
     def parameters(self, roles: tuple[Role, ...]) -> list[Tensor]:
@@ -210,22 +211,17 @@ class NetworkGroup:
     def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: Tensor) -> None:
         """Takes one step of cross-entropy on records [S, n, ...] and labels [S, n, ...] by role.
 
-        Learning rates are multiplied by `scale`. See `step` for frozen networks.
+        Learning rates are multiplied by `scale`. Frozen parameters stay as they are.
         """
-        if self._is_frozen:
+        if not self.stack.trained:
             return
         records = self._join_records([x[role] for role in self.roles])
         labels = _join([label[role] for role in self.roles])
-        with differentiable(self.stack.parameters):
+        with differentiable(trained := self.stack.trained):
             losses = _losses(self._forward(self.stack.parameters, records), labels)
             weights = self._weights_of_mean(labels)
-            gradients = torch.autograd.grad(losses, self.stack.parameters, weights)
-        self.step(gradients, scale)
-
-    def step(self, gradients: Sequence[Tensor], scale: Tensor) -> None:
-        """Takes one step along gradients. A provider's frozen networks stay as they are."""
-        if not self._is_frozen:
-            self.stack.step(gradients, scale)
+            gradients = torch.autograd.grad(losses, trained, weights, materialize_grads=True)
+        self.stack.step(gradients, scale)
 
     def keep(self, index: Tensor) -> None:
         """Continues with some members; int64, shape [kept]."""
@@ -253,10 +249,6 @@ class NetworkGroup:
         if self._weight is None:  # batches are of equal size
             self._weight = torch.full((), 1 / label[0].numel(), device=label.device)
         return self._weight.expand(label.shape)
-
-    @property
-    def _is_frozen(self) -> bool:
-        return isinstance(self.architecture, ModuleClassifier) and self.architecture.is_frozen
 
 
 def build_groups(

@@ -47,9 +47,11 @@ class Releaser(ABC):
 
     Attributes:
         copies_first: Whether it is trained by `copying_loss` before the game.
+        trained: Number of leading tensors of `initial` that train; None for all.
     """
 
     copies_first: ClassVar[bool] = False
+    trained: int | None = None
 
     @abstractmethod
     def initial(self, random: np.random.Generator) -> list[Tensor]:
@@ -402,9 +404,13 @@ class ModuleReleaser(Releaser):
         """Makes a module.
 
         Raises:
-            UserFormError: If its output has another shape than its input.
+            UserFormError: If its output has another shape than its input, or nothing trains.
         """
         self._modules = UserModules(make, "releaser", [record_shape, (_MODULE_NOISE,)])
+        self.trained = self._modules.trained
+        if not self.trained:
+            given = "a module whose parameters are all frozen"
+            raise UserFormError("releaser.torch", given, "one with parameters to train")
         if tuple(self._modules.output) != record_shape:
             given = (
                 f"a module whose releases have the shape {describe_shapes([self._modules.output])}"

@@ -17,7 +17,11 @@ from torch import Tensor
 from privnets.adversarial.config import NetworkReference
 from privnets.data import UserFormError
 from privnets.data.user_files import describe_error, import_object
-from privnets.networks.module_stacks import ModuleStack, draw_parameters, stack_states
+from privnets.networks.module_stacks import (
+    ModuleStack,
+    draw_parameters,
+    stack_states,
+)
 
 Module: TypeAlias = torch.nn.Module
 Factory: TypeAlias = Callable[..., Any]
@@ -26,7 +30,12 @@ _TRIED_RECORDS = 2
 
 
 class UserModules:
-    """Modules of a user: their random parameters, and their outputs as a stack."""
+    """Modules of a user: their random tensors, and their outputs as a stack.
+
+    Attributes:
+        trained: Number of parameters that train; those are the first tensors of a module.
+        output: Shape of the output for one record.
+    """
 
     def __init__(self, make: Callable[[], Module], entry: str, shapes: Sequence[tuple[int, ...]]):
         """Makes a module and tries it on zeros of these shapes, with records in front.
@@ -40,39 +49,36 @@ class UserModules:
         self._make, self._entry = make, entry
         module = self._create()
         zeros = [torch.zeros(2, _TRIED_RECORDS, *shape) for shape in shapes]
-        parameters, _ = stack_states([module, module], "cpu")
+        parameters, others = stack_states([module, module], "cpu")
+        self.trained, self._others = len(parameters), list(others)
+        tensors = [*parameters, *others.values()]
         self._stack = ModuleStack(module)
         try:
-            self.output = self(parameters, *zeros).shape[2:]
+            self.output = self(tensors, *zeros).shape[2:]
         except Exception:  # vmap raises several types, and so may the module
             self._stack = ModuleStack(module, vectorised=False)
             try:
-                self.output = self(parameters, *zeros).shape[2:]
+                self.output = self(tensors, *zeros).shape[2:]
             except Exception as error:
                 given = f"a module that fails: {describe_error(error)}"
                 expected = f"one that takes inputs of shapes {describe_shapes(shapes)}"
                 raise UserFormError(f"{entry}.torch", given, expected) from error
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters of one module, as its constructor draws them, float32."""
+        """Tensors of one module, as its constructor draws them."""
         return draw_parameters(self._create, random)
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether no parameter requires a gradient."""
-        return _is_frozen(self._stack.module)
 
     def frozen_digest(self) -> str | None:
         """Sha256 of the tensors of a frozen module; None if it is trained."""
-        if not self.is_frozen:
+        if self.trained:
             return None
         tensors = {name: t.contiguous() for name, t in self._stack.module.state_dict().items()}
         return hashlib.sha256(save(tensors)).hexdigest()
 
-    def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
-        """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...]."""
-        self._stack.module.to(inputs[0].device)  # for its buffers
-        return self._stack(parameters, *inputs)
+    def __call__(self, tensors: Sequence[Tensor], *inputs: Tensor) -> Tensor:
+        """Outputs [S, n, ...] of inputs [S, n, ...] by tensors [S, ...]."""
+        others = dict(zip(self._others, tensors[self.trained :], strict=True))
+        return self._stack(tensors[: self.trained], *inputs, buffers=others)
 
     def _create(self) -> Module:
         entry = f"{self._entry}.torch"
@@ -86,7 +92,7 @@ class UserModules:
         if not isinstance(module, Module) or not any(True for _ in module.parameters()):
             raise UserFormError(entry, type(module).__name__, "a torch module with parameters")
         buffers = [name for name, _ in module.named_buffers()]
-        if buffers and not _is_frozen(module):
+        if buffers and any(p.requires_grad for p in module.parameters()):
             given = f"a module with the buffer {buffers[0]}"
             raise UserFormError(entry, given, "one without buffers or batch normalisation")
         return module.float().eval()
@@ -102,16 +108,16 @@ class ModuleClassifier:
     label: Literal["secret", "utility"]
 
     @property
-    def is_frozen(self) -> bool:
-        """Whether it is used as it is, since its parameters require no gradient."""
-        return self._modules.is_frozen
+    def trained(self) -> int:
+        """Number of leading tensors of `initial` that train; the others are frozen."""
+        return self._modules.trained
 
     def frozen_digest(self) -> str | None:
         """Sha256 of its parameters and buffers if it is frozen; None if it is trained."""
         return self._modules.frozen_digest()
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters of one module; see `Architecture.initial`."""
+        """Tensors of one module; see `Architecture.initial`."""
         return self._modules.initial(random)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
@@ -140,10 +146,6 @@ class ModuleClassifier:
             given = f"a module whose outputs have the shape {describe_shapes([modules.output])}"
             raise UserFormError("inference_network.torch", given, describe_shapes([(classes,)]))
         return modules
-
-
-def _is_frozen(module: Module) -> bool:
-    return not any(p.requires_grad for p in module.parameters())
 
 
 def import_factory(location: str, field: str) -> Factory:

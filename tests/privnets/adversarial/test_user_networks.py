@@ -45,6 +45,22 @@ def classifier(inputs, classes, width=8):
     return torch.nn.Sequential(*layers)
 
 
+class HalfFrozen(Copier):
+    def __init__(self, shape, noise):
+        super().__init__(shape, noise)
+        self.bias.requires_grad_(False)
+
+
+def frozen_features(inputs, classes):
+    module = classifier(inputs, classes)
+    module[0].requires_grad_(False)
+    return module
+
+
+def all_frozen(shape, noise):
+    return Copier(shape, noise).requires_grad_(False)
+
+
 def normalised(shape, noise):
     return torch.nn.BatchNorm1d(shape[0])
 
@@ -110,6 +126,30 @@ def test_a_network_trains_the_same_alone_and_in_a_stack(name) -> None:
     assert not torch.equal(together[0][0], together[1][0])
 
 
+def test_frozen_parameters_stay_in_the_game() -> None:
+    releaser = {"torch": "own_networks:HalfFrozen"}
+    own = {"torch": "own_networks:frozen_features"}
+    config = config_of(releaser=releaser, inference_network=own)
+    problem = problem_of(config)
+    pool, splits = load_pool(problem, [config], "cpu")
+    game = Game(problem, [config], pool, splits)
+    before = game.state()
+    game.advance(3)
+    for name, tensor in game.state().items():
+        if "parameter" in name:
+            place = int(name.rpartition(".")[2])  # frozen ones are last
+            is_frozen = place == 2 if name.startswith("releaser") else place > 1
+            assert torch.equal(tensor, before[name]) == is_frozen, name
+    parameters = game.parameters(0)
+    loaded = load_releaser(
+        save_releaser(problem, config, parameters), sys.modules["own_networks"].HalfFrozen
+    )
+    x = np.zeros((4, 2), dtype=np.float32)
+    torch.testing.assert_close(
+        torch.from_numpy(loaded(x, seed=1)).mean(0), parameters[2], atol=5, rtol=0
+    )
+
+
 def test_a_stored_network_names_no_code_and_needs_its_function() -> None:
     config = config_of()
     (parameters,) = _parameters([config])
@@ -144,6 +184,7 @@ def test_changed_code_is_another_point(tmp_path) -> None:
         ("failing", "no network today"),
         ("SOURCE", "cannot be imported"),
         ("misfit", "a module that fails"),
+        ("all_frozen", "all frozen"),
     ],
 )
 def test_a_network_that_does_not_fit_is_named_before_training(name, words) -> None:
