@@ -52,8 +52,8 @@ def check_attack(attack: Attack) -> None:
 def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0) -> Trials:
     """Draws trials of a classifier whose members have signals larger by `shift`.
 
-    Every model has half of the records as members, and every record half of the models. Signals at
-    records of the population are those of other records.
+    Every model has half of the records as members, and every record half of the models. So do the
+    records of the population.
     """
     random = np.random.default_rng(seed)
     noise = random.standard_normal((records, 2 * draws))
@@ -70,14 +70,18 @@ def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0)
         trajectory=torch.nn.functional.softplus(-signal)[None],
         two_sided=False,
         parameters=signal[..., None],
-        population=_make_population(random, records, 2 * draws),
+        population=_make_population(random, shift, records, 2 * draws),
     )
 
 
-def _make_population(random: np.random.Generator, records: int, models: int) -> Population:
-    signal = torch.from_numpy(random.standard_normal((4 * records, models)))
+def _make_population(
+    random: np.random.Generator, shift: float, records: int, models: int
+) -> Population:
+    noise = torch.from_numpy(random.standard_normal((4 * records, models)))
+    outside = torch.from_numpy(random.random(noise.shape) < 0.5)
+    signal = noise + shift * ~outside
     return Population(
-        outside=torch.ones_like(signal, dtype=torch.bool),
+        outside=outside,
         signal=signal,
         loss=torch.nn.functional.softplus(-signal),
         features=torch.ones_like(signal[:, :1]),

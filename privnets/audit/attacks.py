@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from privnets import attack_formulas
-from privnets.attack_formulas import Array, ReferenceMoments
 from privnets.audit.model_signals import ModelSignals
+from privnets.reference_models import Array, Comparison
 from privnets.registry import Registry
 
 Family = Literal["threshold", "offline", "online"]
@@ -57,6 +57,20 @@ def _threshold(name: str, paper: str) -> AuditAttack:
     return AuditAttack(name, "threshold", lambda models: models.values[name][models.targets], paper)
 
 
+def _compared(
+    name: str,
+    family: Family,
+    formula: Callable[[Comparison], Array],
+    paper: str,
+    *,
+    needs_confidence: bool = False,
+) -> AuditAttack:
+    """Attack that compares the signal of a model with those of its references."""
+    return AuditAttack(
+        name, family, lambda models: formula(models.comparison), paper, needs_confidence
+    )
+
+
 _SONG = "Song and Mittal, USENIX Security 2021, arXiv 2003.10595"
 _CARLINI = "Carlini et al., IEEE S&P 2022, arXiv 2112.03570"
 _ZARIFZADEH = "Zarifzadeh et al., ICML 2024, arXiv 2312.03262"
@@ -70,55 +84,26 @@ LOGIT: Final = _threshold("logit", "log-odds of the true class, " + _CARLINI)
 SCORE: Final = _threshold("score", "score of the user")
 
 
-def _lira_online(models: ModelSignals) -> Array:
-    inside, outside = _sides(models)
-    signal = models.signal[models.targets]
-    return attack_formulas.lira_online(signal, inside, outside, models.references)
-
-
-def _lira_offline(models: ModelSignals) -> Array:
-    outside = models.moments(models.signal, member=False)
-    signal = models.signal[models.targets]
-    return attack_formulas.lira_offline(signal, outside, models.references)
-
-
-def _rmia_online(models: ModelSignals) -> Array:
-    """Share of the records of the audit whose likelihood ratio is not larger (gamma = 1)."""
-    logs = models.log_confidence
-    inside, outside = (models.log_mean(logs, member=member) for member in (True, False))
-    ratio = attack_formulas.rmia_online(logs[models.targets], inside, outside)
-    return attack_formulas.share_below(ratio, ratio)
-
-
-def _rmia_offline(models: ModelSignals) -> Array:
-    """The same without references that trained with the record."""
-    logs = models.log_confidence
-    outside = models.log_mean(logs, member=False)
-    ratio = attack_formulas.rmia_offline(logs[models.targets], outside)
-    return attack_formulas.share_below(ratio, ratio)
-
-
-def _bavaria_online(models: ModelSignals) -> Array:
-    return attack_formulas.bavaria_online(models.signal[models.targets], *_sides(models))
-
-
-def _bavaria_offline(models: ModelSignals) -> Array:
-    outside = models.moments(models.signal, member=False)
-    return attack_formulas.bavaria_offline(models.signal[models.targets], outside)
-
-
 def _difference(models: ModelSignals) -> Array:
     """Log-probability of the true class, or the signal, minus its mean without the record."""
     values = models.signal if models.confidence is None else models.log_confidence
     return values[models.targets] - models.moments(values, member=False).mean
 
 
-LIRA_ONLINE: Final = AuditAttack("lira_online", "online", _lira_online, _CARLINI)
-LIRA_OFFLINE: Final = AuditAttack("lira_offline", "offline", _lira_offline, _CARLINI)
-RMIA_ONLINE: Final = AuditAttack("rmia_online", "online", _rmia_online, _ZARIFZADEH, True)
-RMIA_OFFLINE: Final = AuditAttack("rmia_offline", "offline", _rmia_offline, _ZARIFZADEH, True)
-BAVARIA_ONLINE: Final = AuditAttack("bavaria_online", "online", _bavaria_online, _BRANNVALL)
-BAVARIA_OFFLINE: Final = AuditAttack("bavaria_offline", "offline", _bavaria_offline, _BRANNVALL)
+LIRA_ONLINE: Final = _compared("lira_online", "online", attack_formulas.lira_online, _CARLINI)
+LIRA_OFFLINE: Final = _compared("lira_offline", "offline", attack_formulas.lira_offline, _CARLINI)
+RMIA_ONLINE: Final = _compared(
+    "rmia_online", "online", attack_formulas.rmia_online, _ZARIFZADEH, needs_confidence=True
+)
+RMIA_OFFLINE: Final = _compared(
+    "rmia_offline", "offline", attack_formulas.rmia_offline, _ZARIFZADEH, needs_confidence=True
+)
+BAVARIA_ONLINE: Final = _compared(
+    "bavaria_online", "online", attack_formulas.bavaria_online, _BRANNVALL
+)
+BAVARIA_OFFLINE: Final = _compared(
+    "bavaria_offline", "offline", attack_formulas.bavaria_offline, _BRANNVALL
+)
 DIFFERENCE: Final = AuditAttack(
     "difference", "offline", _difference, "Watson et al., ICLR 2022, arXiv 2111.08440"
 )
@@ -144,8 +129,3 @@ AUDIT_ATTACKS: Final[Registry[AuditAttack]] = Registry(
         "bavaria_online": f"{_HERE}:BAVARIA_ONLINE",
     },
 )
-
-
-def _sides(models: ModelSignals) -> tuple[ReferenceMoments, ReferenceMoments]:
-    inside = models.moments(models.signal, member=True)
-    return inside, models.moments(models.signal, member=False)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit, xlogy
 
-from privnets.attack_formulas import Array, BoolArray, ReferenceMoments
 from privnets.audit.files import AuditError
-from privnets.randomness import generator
+from privnets.reference_models import Array, BoolArray, Comparison, ReferenceMoments, References
 
 _TINY = 1e-30
 _CLIP_QUANTILE = 0.99
@@ -65,73 +64,25 @@ class ModelSignals:
     def moments(self, values: Array, *, member: bool) -> ReferenceMoments:
         """Moments over the reference models that trained with a record, or without it.
 
-        Each audited model is left out of its own references; see `_companions`.
+        Each audited model is left out of its own references; see `References.leave_one_out`.
 
         Args:
             values: Values of every model, shape [M, R].
         """
-        side = self.member == member
-        # Unlike a mean, the median of equal values is free of rounding.
-        centre = np.median(values, axis=0)
-        deviation = np.where(side, values - centre, 0.0)
-        removed = self._rows_to_leave_out(member)
-        lost = np.take_along_axis(deviation, removed, 0)
-        count = side.sum(0) - np.take_along_axis(side, removed, 0).astype(float)
-        total = deviation.sum(0) - lost
-        squares = np.square(deviation).sum(0) - np.square(lost)
-        mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-        scatter = np.where(count > 1, np.maximum(squares - total * np.nan_to_num(mean), 0.0), 0.0)
-        return ReferenceMoments(count, centre + mean, scatter)
-
-    def log_mean(self, logs: Array, *, member: bool) -> Array:
-        """Logarithm of the mean of exp(logs) over the references of one side; NaN without one.
-
-        Args:
-            logs: Logarithms of every model, shape [M, R].
-
-        Returns:
-            Shape [T, R].
-        """
-        side = self.member == member
-        top = np.where(side, logs, -np.inf).max(0)
-        parts = np.where(side, np.exp(np.minimum(logs - top, 0.0)), 0.0)
-        # Sums before and after the removed model: a difference of sums would cancel.
-        nothing = np.zeros_like(parts[:1])
-        before = np.vstack([nothing, parts[:-1]]).cumsum(0)
-        after = np.vstack([nothing, parts[:0:-1]]).cumsum(0)[::-1]
-        removed = self._rows_to_leave_out(member)
-        total = np.take_along_axis(before, removed, 0) + np.take_along_axis(after, removed, 0)
-        count = side.sum(0) - np.take_along_axis(side, removed, 0)
-        mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-        with np.errstate(divide="ignore"):
-            answer: Array = top + np.log(mean)
-        return answer
-
-    def _rows_to_leave_out(self, member: bool) -> NDArray[np.int64]:
-        """The audited model or its companion, whichever is on one side; shape [T, R]."""
-        return np.where(self.target_member == member, self.targets[:, None], self._companions)
+        return self._reference_models.moments(values, member=member)
 
     @cached_property
-    def _companions(self) -> NDArray[np.int64]:
-        """Models of the other side that are left out together with an audited one, shape [T, R].
+    def comparison(self) -> Comparison:
+        """Audited models beside all others; the records of the audit are the population."""
+        signal, logs = self.signal, self.log_confidence
+        compared = Comparison(
+            signal[self.targets], signal, logs[self.targets], logs, self._reference_models
+        )
+        return replace(compared, population=compared)
 
-        Where each record is in the same number of models, a member has one reference less that
-        trained with the record: the counts alone would tell who is one. Leaving out a random
-        model of the other side equalises them. Where memberships are independent, or where there
-        is no model to leave out, the audited model is its own companion.
-        """
-        own = self.target_member
-        inside = self.member.sum(0) - own
-        targets = np.broadcast_to(self.targets[:, None], own.shape)
-        if own.all() or not own.any() or inside[own].mean() - inside[~own].mean() > -0.5:
-            return targets
-        rivals = np.where(own, (~self.member).sum(0), self.member.sum(0))
-        random = generator(0, "left out references").random(self.member.shape)[self.targets]
-        # Models in the order of membership: those without the record come first.
-        order = np.argsort(self.member, axis=0, kind="stable")
-        first = np.where(own, 0, (~self.member).sum(0))
-        place = np.minimum(first + (random * rivals).astype(np.int64), len(self.member) - 1)
-        return np.where(rivals > 0, np.take_along_axis(order, place, 0), targets)
+    @cached_property
+    def _reference_models(self) -> References:
+        return References.leave_one_out(self.member, self.targets)
 
 
 def derive_from_probabilities(probabilities: Array, labels: NDArray[np.int64]) -> dict[str, Array]:

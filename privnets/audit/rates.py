@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtrik, betaincinv, ndtri, stdtrit
 
-from privnets.attack_formulas import Array, BoolArray
+from privnets.reference_models import Array, BoolArray
 
 Convention = Literal["at-most", "interpolated", "convex-hull"]
 CONVENTIONS: Final[tuple[Convention, ...]] = ("at-most", "interpolated", "convex-hull")

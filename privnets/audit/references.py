@@ -15,13 +15,13 @@ from scipy.special import expit, softmax
 from sklearn.base import clone, is_classifier
 from sklearn.utils.parallel import Parallel, delayed
 
-from privnets.attack_formulas import Array, BoolArray
 from privnets.audit.attacks import Family
 from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError
 from privnets.audit.result import AuditResult
 from privnets.audit.signals import MIN_RECORDS
 from privnets.randomness import generator
+from privnets.reference_models import Array, BoolArray
 
 Recipe = Callable[[Any, Any, int], Any]
 """Trains a new model: `fit(x, y, seed)` returns it."""

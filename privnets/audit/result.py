@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from privnets.attack_formulas import BoolArray
 from privnets.audit.attacks import AUDIT_ATTACKS, FAMILIES, Family
 from privnets.audit.files import AuditError
 from privnets.audit.model_signals import ModelSignals
@@ -27,6 +26,7 @@ from privnets.audit.rates import (
 )
 from privnets.audit.signals import MIN_RECORDS
 from privnets.randomness import generator
+from privnets.reference_models import BoolArray
 
 RATES: Final = (0.1, 0.01, 0.001)
 """False-positive rates of the table."""

@@ -12,7 +12,6 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
-from privnets.attack_formulas import Array, BoolArray
 from privnets.audit.files import AuditError, read_columns
 from privnets.audit.model_signals import (
     ModelSignals,
@@ -20,6 +19,7 @@ from privnets.audit.model_signals import (
     derive_from_probabilities,
     logit_of_loss,
 )
+from privnets.reference_models import Array, BoolArray
 
 SCORES: Final[tuple[str, ...]] = ("loss", "confidence", "entropy", "logit", "score")
 """Signals with one number for each model and record."""

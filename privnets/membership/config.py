@@ -233,6 +233,7 @@ _OTHERS = (
     "bound/advantage",
     "bound/advantage_output",
     "flag/attack_beats_bound",
+    "flag/constant_attack",
     "flag/epsilon_contradicted",
     "utility/generalization_gap",
 )

@@ -204,6 +204,7 @@ def _attack(
         table.metrics[f"privacy/expected_false_positives_at_fpr_{rate}"] = rate * non_members
     answers: list[Guesses] = []
     scores: dict[str, AttackScore] = {}
+    constant: list[str] = []
     for name in ATTACKS.names():
         attack, prefix = ATTACKS.get(name), f"privacy/attack/{name}"
         if reason := attack.why_unavailable(trials):
@@ -214,10 +215,15 @@ def _attack(
         if not is_private or "bound/advantage" in attack.bounds:
             answers.append(guesses)
         scores[name] = score = score_guesses(guesses, trials.member, shared_models=shared_models)
+        if _is_constant(guesses.score, trials):
+            constant.append(name)
         table.set_metric(f"{prefix}/advantage", score.advantage)
         table.set_metric(f"{prefix}/auc", score.auc)
         _low_rates(table, prefix, score)
         table.curves[f"roc/{name}"] = score.roc
+    table.metrics["flag/constant_attack"] = float(bool(constant))
+    if constant:
+        table.notes["flag/constant_attack"] = f"equal scores for all trials: {', '.join(constant)}"
     decision = _strongest([guesses.decision for guesses in answers], trials.member)
     strongest = signed_advantage(decision, trials.member, shared_models=shared_models)
     table.set_metric("privacy/membership_advantage", strongest)
@@ -226,6 +232,14 @@ def _attack(
     advantage = gaussian_threshold_advantage(inside, outside)
     table.metrics["privacy/threshold_advantage_if_gaussian"] = advantage
     return scores, answers
+
+
+def _is_constant(score: Tensor, trials: Trials) -> bool:
+    """Whether an attack scores all trials of a fold alike, though the models' signals differ."""
+    if bool((trials.signal == trials.signal[:, :1]).all()):
+        return False
+    halves = [score[:, trials.fold == fold] for fold in (0, 1)]
+    return any(bool((half == half[0, 0]).all()) for half in halves)
 
 
 def _privacy(

@@ -38,7 +38,7 @@ class Membership(Experiment):
     """Membership leakage of trained models (arXiv 2001.10648)."""
 
     name = "membership"
-    version = 6
+    version = 7
     Config = MembershipConfig
     objectives: ClassVar[Mapping[str, Direction]] = OBJECTIVES
     training_modules = ("privnets.membership.linear", "privnets.membership.mlp")

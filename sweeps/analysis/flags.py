@@ -25,6 +25,7 @@ FLAG_TEXTS: Mapping[str, str] = {
     "flag/attacker_fails_on_raw_data": "attackers learn nothing from raw records",
     "flag/below_bound": "leakage and censored utility below their bound: one is understated",
     "flag/attack_beats_bound": "attack above its theoretical bound",
+    "flag/constant_attack": "an attack gives all trials equal scores",
 }
 """Flags in words."""
 

@@ -9,7 +9,6 @@ from sklearn.linear_model import LogisticRegression
 
 import privnets
 from privnets import attack_formulas
-from privnets.attack_formulas import ReferenceMoments
 from privnets.contract import InvalidConfigError
 from privnets.data.user_files import set_folder
 from privnets.membership.attacks import Trials
@@ -19,6 +18,7 @@ from privnets.membership.observations import Universe
 from privnets.membership.user_models.augmentation import augment, changed_copies, largest_shift
 from privnets.membership.user_models.module_training import ModuleJob, ModuleTrainer
 from privnets.membership.user_models.output_training import OutputRequest
+from privnets.reference_models import Comparison, References
 
 EXPERIMENT = privnets.experiment("membership")
 IMAGES = {"dataset": "digits", "model": "cnn", "train_size": 60, "steps": 20, "records": 8}
@@ -117,10 +117,10 @@ def test_lira_averages_the_scores_of_the_record_and_its_copies():
         side, expected = trials.member[:, shadows].T.numpy(), np.zeros((2, 6, 20))
         for signal in (trials.signal, *copies):
             known = signal[:, shadows].T.numpy()
-            inside, outside = (ReferenceMoments.over(known, side == s) for s in (True, False))
             own = signal[:, targets].T.numpy()
-            expected[0] += attack_formulas.lira_online(own, inside, outside, 20).T / 3
-            expected[1] += attack_formulas.lira_offline(own, outside, 20).T / 3
+            compared = Comparison(own, known, own, known, References(side))
+            expected[0] += attack_formulas.lira_online(compared).T / 3
+            expected[1] += attack_formulas.lira_offline(compared).T / 3
         np.testing.assert_allclose(online[:, targets], expected[0], rtol=1e-9)
         np.testing.assert_allclose(offline[:, targets], expected[1], rtol=1e-9)
 

@@ -10,7 +10,6 @@ import torch
 from scipy import stats
 
 from privnets import attack_formulas
-from privnets.attack_formulas import ReferenceMoments
 from privnets.membership.attacks import Population, Trials
 from privnets.membership.attacks.percentiles import AttackP, AttackR
 from privnets.membership.attacks.quantile_regression import QuantileRegression, regressors
@@ -19,6 +18,7 @@ from privnets.membership.attacks.scores import score_guesses, signed_advantage
 from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Observations, Universe
 from privnets.membership.outputs import Outputs, Predictor, TrainingDesign, observe_outputs
+from privnets.reference_models import Comparison, References
 from privnets.testing import make_trials
 
 
@@ -30,7 +30,7 @@ def _reference_values() -> tuple[np.ndarray, np.ndarray]:
 def test_moments_are_those_of_the_references_of_each_record():
     values, side = _reference_values()
     side[:, 2] = False
-    moments = ReferenceMoments.over(values, side)
+    moments = References(side).moments(values, member=True)
     for record in (0, 1, 3, 4):
         chosen = values[side[:, record], record]
         assert moments.count[0, record] == len(chosen)
@@ -42,24 +42,26 @@ def test_moments_are_those_of_the_references_of_each_record():
 
 def test_log_means_are_those_of_the_probabilities_of_each_record():
     logs, side = _reference_values()
-    found = attack_formulas.log_mean(logs - 800, side)[0] + 800
+    found = References(side).log_mean(logs - 800, member=True)[0] + 800
     expected = [np.log(np.exp(logs[side[:, r], r]).mean()) for r in range(5)]
     assert found == pytest.approx(expected)
 
 
 def test_offline_scores_of_residuals_are_two_tails():
     values, side = _reference_values()
-    outside = ReferenceMoments.over(values, side)
+    references = References(~side)
+    outside = references.moments(values, member=False)
     residual = np.linspace(-3, 3, 10).reshape(2, 5)
+    compared = Comparison(residual, values, residual, values, references, two_sided=True)
     size, mean = np.abs(residual), outside.mean
     deviation = np.sqrt(outside.variance(9))
     normal = stats.norm.sf(size, mean, deviation) + stats.norm.cdf(-size, mean, deviation)
-    found = attack_formulas.lira_offline_of_residuals(residual, outside, 9)
+    found = attack_formulas.lira_offline(compared)
     np.testing.assert_allclose(found, normal)
     freedom = 3 + outside.count
     spread = (outside.scatter + 4 * outside.pooled_variance) / freedom * (1 + 1 / outside.count)
     student = stats.t(freedom, mean, np.sqrt(spread))
-    found = attack_formulas.bavaria_offline_of_residuals(residual, outside)
+    found = attack_formulas.bavaria_offline(compared)
     np.testing.assert_allclose(found, np.log(student.sf(size) + student.cdf(-size)))
 
 
@@ -97,11 +99,16 @@ def test_rmia_ranks_likelihood_ratios_among_the_population(attack):
         p_in = p[record, shadows & member].mean()
         offline = 0.5 * (1.3 * p_out + 0.7)
         ratio = p[record, model] / (offline if attack is RmiaOffline else (p_in + p_out) / 2)
-        below = 0
-        for z in range(len(p_population)):
-            average = 0.5 * (1.3 * p_population[z, shadows].mean() + 0.7)
-            below += p_population[z, model] / average <= ratio
-        assert float(score[record, model]) == pytest.approx(below / len(p_population))
+        below = []
+        for z, outside in enumerate(trials.population.outside.numpy()):
+            inside = p_population[z, shadows & ~outside]
+            if not outside[model] or (attack is RmiaOnline and not len(inside)):
+                continue
+            average = p_population[z, shadows & outside].mean()
+            offline = 0.5 * (1.3 * average + 0.7)
+            prior = offline if attack is RmiaOffline else (inside.mean() + average) / 2
+            below.append(p_population[z, model] / prior <= ratio)
+        assert float(score[record, model]) == pytest.approx(np.mean(below))
 
 
 @pytest.mark.parametrize("two_sided", [False, True])

@@ -159,3 +159,11 @@ def best_threshold(score: Tensor, member: Tensor) -> tuple[float, float]:
     is_last[:-1] = ordered[1:] != ordered[:-1]
     best = torch.where(is_last, advantage, -1.0).argmax()
     return float(advantage[best]), float(ordered[best])
+
+
+def partners(draw: Tensor) -> Tensor:
+    """Index of the other model of the same draw, from draws [n] that occur twice each."""
+    pairs = draw.argsort().view(-1, 2)
+    partner = torch.empty_like(draw)
+    partner[pairs] = pairs.flip(1)
+    return partner

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from privnets import attack_formulas
-from privnets.attack_formulas import Array
-from privnets.membership.attacks.shadow_attack import ShadowAttack, Shadows
+from privnets.membership.attacks.shadow_attack import ShadowAttack
+from privnets.reference_models import Array, Comparison
 
 
 class BavariaOffline(ShadowAttack):
@@ -12,12 +12,9 @@ class BavariaOffline(ShadowAttack):
 
     name = "bavaria_offline"
 
-    def score(self, shadows: Shadows) -> Array:
+    def score(self, compared: Comparison) -> Array:
         """Scores how unusual the signal is for a model trained without the record."""
-        outside = shadows.moments(member=False)
-        if shadows.two_sided:
-            return attack_formulas.bavaria_offline_of_residuals(shadows.signal, outside)
-        return attack_formulas.bavaria_offline(shadows.signal, outside)
+        return attack_formulas.bavaria_offline(compared)
 
 
 class BavariaOnline(ShadowAttack):
@@ -27,7 +24,6 @@ class BavariaOnline(ShadowAttack):
     sides = (False, True)
     threshold = 0.0
 
-    def score(self, shadows: Shadows) -> Array:
+    def score(self, compared: Comparison) -> Array:
         """Scores the log-likelihood ratio at the signal."""
-        inside, outside = shadows.moments(member=True), shadows.moments(member=False)
-        return attack_formulas.bavaria_online(shadows.signal, inside, outside)
+        return attack_formulas.bavaria_online(compared)

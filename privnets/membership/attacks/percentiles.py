@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from privnets.attack_formulas import Array, share_below
+from privnets.attack_formulas import share_below
 from privnets.membership.attacks.base import MIN_POPULATION, Trials
-from privnets.membership.attacks.shadow_attack import ShadowAttack, Shadows
+from privnets.membership.attacks.shadow_attack import ShadowAttack
 from privnets.membership.config import NO_POPULATION
+from privnets.reference_models import Array, Comparison
 
 
 class AttackP(ShadowAttack):
@@ -25,10 +26,10 @@ class AttackP(ShadowAttack):
             return NO_POPULATION
         return trials.population.why_too_small(MIN_POPULATION)
 
-    def score(self, shadows: Shadows) -> Array:
+    def score(self, compared: Comparison) -> Array:
         """Share of the population's records outside the training set with a larger loss."""
-        assert shadows.population_logs is not None  # by `why_unavailable`
-        return share_below(shadows.logs, shadows.population_logs)
+        assert compared.population is not None  # by `why_unavailable`
+        return share_below(compared.logs, compared.population.logs)
 
 
 class AttackR(ShadowAttack):
@@ -36,8 +37,16 @@ class AttackR(ShadowAttack):
 
     name = "attack_r"
 
-    def score(self, shadows: Shadows) -> Array:
+    def score(self, compared: Comparison) -> Array:
         """Share of shadow models without the record with a larger loss at it."""
-        chosen = shadows.is_shadow
-        outside = np.where(shadows.member[chosen], np.nan, shadows.logs[chosen])
-        return share_below(shadows.logs.T, outside.T).T
+        references, logs = compared.references, compared.logs_of_references
+        outside = ~references.member
+        count = outside.sum(0, keepdims=True)
+        below = share_below(compared.logs.T, np.where(outside, logs, np.nan).T).T * count
+        if references.left_out is not None:
+            removed = references.left_out[False]
+            was_outside = np.take_along_axis(outside, removed, 0)
+            below -= was_outside & (np.take_along_axis(logs, removed, 0) <= compared.logs)
+            count = count - was_outside
+        shares: Array = below / count
+        return shares

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from privnets import attack_formulas
-from privnets.attack_formulas import Array
 from privnets.membership.attacks.base import MIN_POPULATION, Trials
-from privnets.membership.attacks.shadow_attack import ShadowAttack, Shadows
+from privnets.membership.attacks.shadow_attack import ShadowAttack
+from privnets.reference_models import Array, Comparison
 
 
 class _Rmia(ShadowAttack):
@@ -23,37 +21,36 @@ class _Rmia(ShadowAttack):
 
 
 class RmiaOffline(_Rmia):
-    """RMIA with shadow models that never saw the record.
-
-    The score is the share of the population's records whose ratio p(z | model) / p(z) is not
-    larger than that of the record (gamma = 1). If every record has models of its own, the score
-    is the ratio itself, which has the same order for one model.
-    """
+    """RMIA with shadow models that never saw the record, or the record of the population."""
 
     name = "rmia_offline"
 
-    def score(self, shadows: Shadows) -> Array:
+    def score(self, compared: Comparison) -> Array:
         """Scores the rank of the likelihood ratio."""
-        outside = shadows.log_mean(member=False)
-        return _rank(attack_formulas.rmia_offline(shadows.logs, outside), shadows)
+        return attack_formulas.rmia_offline(compared)
 
 
 class RmiaOnline(_Rmia):
-    """RMIA whose p(x) averages shadow models with the record and without it equally."""
+    """RMIA with shadow models on both sides, of the record and of the population's records."""
 
     name = "rmia_online"
     sides = (False, True)
 
-    def score(self, shadows: Shadows) -> Array:
+    def why_unavailable(self, trials: Trials) -> str | None:
+        """Enough records of the population must have shadow models on both sides, too."""
+        if (reason := super().why_unavailable(trials)) or trials.population is None:
+            return reason
+        outside, fewest = trials.population.outside, MIN_POPULATION
+        for shadows in (trials.fold == 0, trials.fold == 1):
+            has_both = (~outside[:, shadows]).any(1) & outside[:, shadows].any(1)
+            fewest = min(fewest, int((outside[:, ~shadows] & has_both[:, None]).sum(0).min()))
+        if fewest == MIN_POPULATION:
+            return None
+        return (
+            f"{fewest} records that are not attacked have shadow models with and without them, and "
+            f"at least {MIN_POPULATION} are needed; raise draws or train_size"
+        )
+
+    def score(self, compared: Comparison) -> Array:
         """Scores the rank of the likelihood ratio."""
-        inside, outside = shadows.log_mean(member=True), shadows.log_mean(member=False)
-        return _rank(attack_formulas.rmia_online(shadows.logs, inside, outside), shadows)
-
-
-def _rank(ratio: Array, shadows: Shadows) -> Array:
-    """Share of population records with a smaller ratio, where p(z) has models without z alone."""
-    if (logs := shadows.population_logs) is None:
-        return ratio
-    references = logs[shadows.is_shadow]
-    average = attack_formulas.log_mean(references, ~np.isnan(references))
-    return attack_formulas.share_below(ratio, attack_formulas.rmia_offline(logs, average))
+        return attack_formulas.rmia_online(compared)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privnets.attack_formulas import Array, BoolArray, ReferenceMoments, log_mean
 from privnets.membership.attacks.base import (
     BOUNDS_ON_OUTPUTS,
     TOO_FEW_SHADOWS,
@@ -19,70 +16,11 @@ from privnets.membership.attacks.base import (
     Guesses,
     Trials,
     best_threshold,
+    partners,
 )
+from privnets.reference_models import Array, BoolArray, Comparison, References
 
 _MIN_SHADOWS = 2
-
-
-@dataclass(frozen=True, eq=False)
-class Shadows:
-    """Signals of all J models, those of one fold being shadow models; a row for each model.
-
-    Attributes:
-        signal: As in `Trials`, shape [J, R].
-        logs: Log-probability of the target, shape [J, R]. Of a regression, that of a Gaussian
-            whose variance is the mean squared error of the shadow models, without its constant.
-        member: Whether the record was in the training set, shape [J, R].
-        is_shadow: Whether a model is a shadow model, shape [J].
-        two_sided: As in `Trials`.
-        population_logs: Log-probability at the records of the population outside the training
-            set, else NaN, shape [J, K]; None if there are none.
-    """
-
-    signal: Array
-    logs: Array
-    member: BoolArray
-    is_shadow: BoolArray
-    two_sided: bool
-    population_logs: Array | None = None
-    queries: tuple[Array, ...] = ()
-
-    @classmethod
-    def of(cls, trials: Trials, fold: int) -> Shadows:
-        """Takes the models of one fold as shadow models."""
-        scale, is_shadow = 1.0, trials.fold == fold
-        if trials.two_sided:
-            outside = ~trials.member & is_shadow
-            scale = max(2 * float(trials.loss[outside].mean()), 1e-300)
-        signal, member = _rows(trials.signal), trials.member.T.cpu().numpy()
-        logs, shadow = -_rows(trials.loss) / scale, is_shadow.cpu().numpy()
-        of_population = None
-        if (population := trials.population) is not None:
-            of_population = np.where(
-                population.outside.T.cpu(), -_rows(population.loss) / scale, np.nan
-            )
-        copies = () if trials.queries is None else tuple(map(_rows, trials.queries))
-        return cls(signal, logs, member, shadow, trials.two_sided, of_population, copies)
-
-    @property
-    def count(self) -> int:
-        """Number of shadow models."""
-        return int(self.is_shadow.sum())
-
-    def moments(self, *, member: bool) -> ReferenceMoments:
-        """Moments of the shadow models with a record, or without it, shape [1, R]."""
-        chosen = self.is_shadow
-        return ReferenceMoments.over(self.signal[chosen], self.member[chosen] == member)
-
-    def by_query(self) -> Iterator[Shadows]:
-        """The same with the signal at the record, and at each of its changed copies."""
-        for signal in (self.signal, *self.queries):
-            yield replace(self, signal=signal)
-
-    def log_mean(self, *, member: bool) -> Array:
-        """Logarithm of their mean probability, shape [1, R]."""
-        chosen = self.is_shadow
-        return log_mean(self.logs[chosen], self.member[chosen] == member)
 
 
 class ShadowAttack(Attack):
@@ -92,7 +30,8 @@ class ShadowAttack(Attack):
         sides: Sides on which every record needs two shadow models in each fold: with the record
             (True), or without it (False).
         threshold: Least score of a member. If None, the shadow models choose it, as the one with
-            the largest advantage among them.
+            the largest advantage among them. Each is then scored without itself, unless that
+            leaves a record with fewer than two shadow models on a side.
     """
 
     bounds: ClassVar[tuple[str, ...]] = BOUNDS_ON_OUTPUTS
@@ -104,25 +43,94 @@ class ShadowAttack(Attack):
         return TOO_FEW_SHADOWS if trials.fewest_shadows(*self.sides) < _MIN_SHADOWS else None
 
     @abstractmethod
-    def score(self, shadows: Shadows) -> Array:
-        """Scores all models with the shadow models as references, shape [J, R]."""
+    def score(self, compared: Comparison) -> Array:
+        """Scores the judged models, shape [T, R]; the references are shadow models."""
 
     def guess(self, trials: Trials) -> Guesses:
         """Scores and decides the models of each fold with the other fold as shadow models."""
         score = torch.empty_like(trials.signal)
         decision = torch.empty_like(trials.member)
+        can_leave_out = trials.fewest_shadows(*self.sides) > _MIN_SHADOWS
         for target in (0, 1):
             targets, shadows = trials.fold == target, trials.fold != target
-            rows = self.score(Shadows.of(trials, 1 - target))
-            values = torch.from_numpy(rows.T).to(trials.signal)
+            score[:, targets] = self._score(trials, targets, shadows)
             threshold = self.threshold
             if threshold is None:
-                _, threshold = best_threshold(values[:, shadows], trials.member[:, shadows])
-            score[:, targets] = values[:, targets]
-            decision[:, targets] = values[:, targets] >= threshold
+                known = self._score(trials, shadows, shadows, leaves_out=can_leave_out)
+                _, threshold = best_threshold(known, trials.member[:, shadows])
+            decision[:, targets] = score[:, targets] >= threshold
         return Guesses(score, decision)
+
+    def _score(
+        self, trials: Trials, judged: Tensor, shadows: Tensor, *, leaves_out: bool = False
+    ) -> Tensor:
+        rows = self.score(compare(trials, judged, shadows, leaves_out=leaves_out))
+        return torch.from_numpy(rows.T).to(trials.signal)
+
+
+def compare(
+    trials: Trials, judged: Tensor, shadows: Tensor, *, leaves_out: bool = False
+) -> Comparison:
+    """Compares some models with shadow models.
+
+    Args:
+        judged: Whether a model is judged, shape [J].
+        shadows: Whether a model is a shadow model, shape [J].
+        leaves_out: Whether the judged models are the shadow models, each compared with the others.
+    """
+    scale = 1.0
+    if trials.two_sided:
+        outside = ~trials.member & shadows
+        scale = max(2 * float(trials.loss[outside].mean()), 1e-300)
+    member = _flags(trials.member[:, shadows])
+    queries = trials.queries if trials.queries is not None else ()
+    return Comparison(
+        signal=_rows(trials.signal[:, judged]),
+        of_references=_rows(trials.signal[:, shadows]),
+        logs=-_rows(trials.loss[:, judged]) / scale,
+        logs_of_references=-_rows(trials.loss[:, shadows]) / scale,
+        references=_references(trials, member, shadows) if leaves_out else References(member),
+        two_sided=trials.two_sided,
+        population=_compare_population(trials, judged, shadows, scale, leaves_out),
+        queries=tuple((_rows(each[:, judged]), _rows(each[:, shadows])) for each in queries),
+    )
+
+
+def _references(trials: Trials, member: BoolArray, shadows: Tensor) -> References:
+    """Shadow models, each without itself and without the other model of its draw."""
+    companions = None
+    if trials.draw is not None:
+        other = partners(trials.draw[shadows]).cpu().numpy()
+        companions = np.broadcast_to(other[:, None], member.shape)
+    return References.leave_one_out(member, np.arange(len(member)), companions)
+
+
+def _compare_population(
+    trials: Trials, judged: Tensor, shadows: Tensor, scale: float, leaves_out: bool
+) -> Comparison | None:
+    """Compares models at the population, each at the records outside its training set."""
+    if (population := trials.population) is None:
+        return None
+    member, left_out = ~_flags(population.outside[:, shadows]), None
+    if leaves_out:
+        own = np.broadcast_to(np.arange(len(member))[:, None], member.shape)
+        left_out = own, own
+    logs = -_rows(population.loss[:, judged]) / scale
+    return Comparison(
+        signal=_rows(population.signal[:, judged]),
+        of_references=_rows(population.signal[:, shadows]),
+        logs=np.where(_flags(population.outside[:, judged]), logs, np.nan),
+        logs_of_references=-_rows(population.loss[:, shadows]) / scale,
+        references=References(member, left_out),
+        two_sided=trials.two_sided,
+    )
 
 
 def _rows(values: Tensor) -> Array:
     rows: Array = values.T.double().cpu().numpy()
     return rows
+
+
+def _flags(values: Tensor) -> BoolArray:
+    flags: BoolArray = values.T.cpu().numpy()
+    return flags

@@ -11,6 +11,7 @@ from privnets.membership.attacks.base import (
     Guesses,
     Trials,
     best_threshold,
+    partners,
 )
 from privnets.membership.leakage import gaussian_log_ratios, left_out_log_ratios
 from privnets.membership.models import MAX_COMPONENTS
@@ -48,20 +49,12 @@ class WhiteBox(Attack):
         for target in (0, 1):
             shadows, targets = trials.fold != target, trials.fold == target
             member = trials.member[:, shadows]
-            partner = None if trials.draw is None else _partners(trials.draw[shadows])
+            partner = None if trials.draw is None else partners(trials.draw[shadows])
             shrinkage, threshold = _fit_shrinkage(values[:, shadows], member, partner)
             ratios = gaussian_log_ratios(values[:, shadows], member, values[:, targets], shrinkage)
             score[:, targets] = ratios - threshold
             decision[:, targets] = ratios >= threshold
         return Guesses(score, decision)
-
-
-def _partners(draw: Tensor) -> Tensor:
-    """Index of the other model of the same draw, from draws [n] that occur twice each."""
-    pairs = draw.argsort().view(-1, 2)
-    partner = torch.empty_like(draw)
-    partner[pairs] = pairs.flip(1)
-    return partner
 
 
 def _fit_shrinkage(shadows: Tensor, member: Tensor, partner: Tensor | None) -> tuple[float, float]:
