@@ -296,7 +296,10 @@ class AuditResult:
             f"confidence {trials}. Families of attacks differ in knowledge; do "
             "not compare across them."
         )
-        return shape + (clipped if models.references and limit < np.inf else "") + bound
+        scores = {name: each.score for name, each in self._trials.items()}
+        equal = [name for name, each in scores.items() if np.nanmin(each) == np.nanmax(each)]
+        constant = f" Equal scores for all trials: {', '.join(equal)}." if equal else ""
+        return shape + (clipped if models.references and limit < np.inf else "") + bound + constant
 
     @property
     def not_run(self) -> str:

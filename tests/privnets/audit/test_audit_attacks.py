@@ -275,3 +275,9 @@ def test_the_public_function_attacks_the_logits_that_it_is_given() -> None:
     known = ~np.isnan(scores)
     expected = roc_auc_score(member[known], scores[known])
     assert audit.table.loc["lira_online", "auc"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_an_attack_with_equal_scores_is_named() -> None:
+    member = many_models(1.0, models=1)[1]
+    audit = privnets.audit_signals({"score": np.ones(member.shape), "loss": member * 1.0}, member)
+    assert "Equal scores for all trials: score." in audit.basis
