@@ -17,8 +17,10 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
 from privnets.data import UserFormError
+from privnets.data.columns import is_number
 from privnets.data.faces.collection import centre_square
-from privnets.data.tables import MissingValues, is_number, read_frame, require_columns
+from privnets.data.table_files import STANDARD, TableFormat, read_frame
+from privnets.data.tables import MissingValues, category_texts, require_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,13 +29,17 @@ Array = NDArray[np.float32]
 
 IMAGE_SUFFIXES: Final = (".jpeg", ".jpg", ".png")
 _IMAGES_AT_ONCE = 256
-_MISSING = "missing"  # category of missing values
 
 
 class RecordEncoding(BaseModel):
-    """Base class of encodings, which by default read and write tables."""
+    """Base class of encodings, which by default read and write tables.
+
+    Attributes:
+        form: Settings by which tables are read and written.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    form: TableFormat = STANDARD
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".parquet")
     """Names of files that `write` writes; none if it writes folders."""
 
@@ -68,7 +74,7 @@ class RecordEncoding(BaseModel):
         Raises:
             UserFormError: If that is not possible.
         """
-        return read_frame(path)
+        return read_frame(path, form=self.form)
 
     def complete(self, records: Any) -> Any:
         """Records of a file that can be released."""
@@ -87,7 +93,9 @@ class RecordEncoding(BaseModel):
         if path.suffix == ".parquet":
             released.to_parquet(path, index=False)
         else:
-            released.to_csv(path, index=False)
+            form = self.form
+            separators = {"sep": form.separator, "decimal": form.decimal}
+            released.to_csv(path, index=False, encoding=form.encoding, **separators)
 
 
 class ArrayEncoding(RecordEncoding):
@@ -235,13 +243,18 @@ class TableEncoding(RecordEncoding):
 
     @classmethod
     def fit(
-        cls, frame: pd.DataFrame, categorical: Sequence[str], missing: MissingValues
+        cls,
+        frame: pd.DataFrame,
+        categorical: Sequence[str],
+        missing: MissingValues,
+        form: TableFormat = STANDARD,
     ) -> TableEncoding:
         """Measures every column of a table.
 
         Args:
             categorical: Columns whose values are categories, besides texts and truth values.
             missing: Use of missing values; see `TableAttributes`.
+            form: Settings by which new tables are read.
         """
         fills = missing == "replace"
         columns = [
@@ -250,7 +263,7 @@ class TableEncoding(RecordEncoding):
             else CategoryColumn.fit(str(name), column)
             for name, column in frame.items()
         ]
-        return cls(columns=tuple(columns), drops=missing == "drop")
+        return cls(columns=tuple(columns), drops=missing == "drop", form=form)
 
     def complete(self, records: pd.DataFrame) -> pd.DataFrame:
         """Records without missing values, if others are left out; see `RecordEncoding`."""
@@ -315,7 +328,7 @@ class ImageEncoding(RecordEncoding):
         x = np.empty((len(records), *self.shape), dtype=np.float32)
         for place, (name, record) in enumerate(records.items()):
             with open_image(name, record) as image:
-                square = _centre(image, self.size)
+                square = read_centre(image, self.size)
                 x[place] = np.asarray(square, dtype=np.float32).transpose(2, 0, 1) / 255
         return x
 
@@ -381,21 +394,15 @@ def open_image(name: str, record: Path | Image.Image) -> Image.Image:
         raise UserFormError("images", given, "a JPEG or PNG file") from error
 
 
-def _centre(image: Image.Image, size: int) -> Image.Image:
-    """The largest square in the middle of an image, resized, in RGB."""
+def read_centre(image: Image.Image, size: int) -> Image.Image:
+    """The largest square in the middle of an image, resized, in RGB.
+
+    Raises:
+        UserFormError: If the file is damaged, or pixels are transparent or of an unknown range.
+    """
     try:
         return centre_square(image, size)
     except (OSError, ValueError, SyntaxError) as error:  # a damaged file
         name = getattr(image, "filename", "an image")
         given = f"{name}, which cannot be read ({error})"
-        raise UserFormError("images", given, "a JPEG or PNG file") from error
-
-
-def category_texts(column: pd.Series[Any]) -> pd.Series[str]:
-    """Categories as texts; whole numbers are written without a decimal point."""
-    is_known = column.notna()
-    if is_number(column):
-        numbers = column[is_known].to_numpy(np.float64)
-        if (numbers == np.round(numbers)).all():
-            column = column.astype("Int64")
-    return column.astype(str).where(is_known, _MISSING)
+        raise UserFormError("images", given, "a JPEG or PNG file without transparency") from error

@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue
 
 from privnets.data.catalog import DataReference, DataSource, Table, combined_fingerprint
 from privnets.data.files import DatasetInfo, FileState, Task, UserFormError
-from privnets.data.tables import digest_of, encode_target
+from privnets.data.tables import describe_target, digest_of, encode_target
 from privnets.data.user_files import (
     absolute_path,
     describe_error,
@@ -135,6 +135,8 @@ class ArraySource(DataSource):
         self.x = np.ascontiguousarray(x.reshape(len(x), -1))
         if self.x.dtype != np.uint8:
             self.x = self.x.astype(np.float32 if is_image else np.float64)
+        if not np.isfinite(self.x).all():
+            raise UserFormError(field, "x with NaN or infinity", "finite numbers")
         self.y, task, classes = encode_target(pd.Series(y, name="y"), reference.task)
         content = hashlib.sha256(self.x.tobytes() + self.y.tobytes()).hexdigest()
         self._fingerprint = combined_fingerprint(
@@ -151,6 +153,10 @@ class ArraySource(DataSource):
             licence="the user's own",
             citation="",
             shape=x.shape[1:] if is_image else (),
+            remarks=(
+                f"{reference}: records: {len(x):,}, each of shape {list(x.shape[1:])}.",
+                describe_target("y", self.y, classes),
+            ),
         )
 
     def state(self) -> FileState:
@@ -170,9 +176,8 @@ def _check(field: str, x: NDArray[Any], y: NDArray[Any]) -> None:
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
         given = f"x of shape {list(x.shape)} and y of shape {list(y.shape)}"
         raise UserFormError(field, given, "x [N, ...] and y [N] with equal N")
-    if x.dtype.kind not in "buif" or not np.isfinite(x).all():
-        given = f"x of type {x.dtype}" if x.dtype.kind not in "buif" else "x with NaN or infinity"
-        raise UserFormError(field, given, "finite numbers")
+    if x.dtype.kind not in "buif":
+        raise UserFormError(field, f"x of type {x.dtype}", "finite numbers")
 
 
 @lru_cache(maxsize=4)

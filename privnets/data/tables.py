@@ -6,32 +6,37 @@ import difflib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
 
-from privnets.config import UserForm
 from privnets.data.catalog import DataReference, DataSource, Table, Target, combined_fingerprint
+from privnets.data.columns import (
+    describe_classes,
+    describe_records,
+    identifier_remarks,
+    is_number,
+    require_clear,
+    require_distinct_classes,
+    text_remarks,
+)
 from privnets.data.files import DatasetInfo, FileState, Task, UserFormError, digest
+from privnets.data.table_files import Names, TableFormat, is_unnamed, read_frame
 from privnets.data.user_files import absolute_path
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# YAML has lists, and strict validation accepts only tuples.
-Names = Annotated[
-    tuple[str, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
-]
 MissingValues = Literal["error", "drop", "replace"]
 _MAX_CLASSES: Final = 20
 """Whole numbers with more distinct values are a regression target, unless the task is given."""
 _LISTED_COLUMNS = 20
 _MAX_CATEGORIES = 1000
+_MISSING = "missing"  # category of missing values
 
 
-class TableAttributes(UserForm):
+class TableAttributes(TableFormat):
     """Table in a file, and which of its columns are attributes.
 
     Attributes:
@@ -61,14 +66,14 @@ class TableReference(TableAttributes, DataReference):
         target: Column to predict.
         task: Kind of target; if null, texts, truth values and whole numbers with at most 20
             values are classes, and other numbers a regression target.
-        encoding: Whether a category becomes a column of zeros and ones, or a whole number in
+        categories: Whether a category becomes a column of zeros and ones, or a whole number in
             alphabetical order.
         scale: Whether attributes get mean 0 and standard deviation 1.
     """
 
     target: str
     task: Task | None = None
-    encoding: Literal["one-hot", "integer"] = "one-hot"
+    categories: Literal["one-hot", "integer"] = "one-hot"
     scale: Literal["standard", "none"] = "standard"
 
     def source(self) -> DataSource:
@@ -86,12 +91,15 @@ class TableSource(DataSource):
         Raises:
             UserFormError: If the file cannot be parsed, or a column does not fit its use.
         """
-        target = reference.target
-        frame = known_records(read_frame(path), reference, {"target": (target,)})
-        self.target, task, classes = encode_target(frame[target], reference.task)
-        columns = _replace_missing(frame.drop(columns=target), reference.categorical)
+        whole = read_frame(path, form=reference.form)
+        frame = known_records(whole, reference, {"target": (reference.target,)})
+        target = frame[reference.target]
+        if reference.task in (None, "regression"):
+            require_clear(target.to_frame(), reference.form, "target", "set task: multiclass")
+        self.target, task, classes = encode_target(target, reference.task)
+        columns = frame.drop(columns=reference.target)
         self.x, self.feature_names = encode_columns(
-            columns, reference.categorical, reference.encoding
+            columns, reference.categorical, reference.categories
         )
         self.x.setflags(write=False)
         self._fingerprint = combined_fingerprint(reference.model_dump_json(), (content,))
@@ -105,7 +113,14 @@ class TableSource(DataSource):
             source=str(path),
             licence="the user's own",
             citation="",
-            remarks=identifier_remarks(columns),
+            remarks=(
+                describe_records(
+                    path.name, len(whole), columns, reference.categorical, self.x.shape[1]
+                ),
+                describe_target(reference.target, self.target, classes),
+                *identifier_remarks(columns),
+                *text_remarks(frame),
+            ),
         )
 
     def state(self) -> FileState:
@@ -139,31 +154,6 @@ def digest_of(path: Path, field: str) -> str:
         raise UserFormError(field, given, "a file that can be read") from error
 
 
-def read_frame(path: Path, field: str = "table") -> pd.DataFrame:
-    """Reads a CSV or parquet file; rows are numbered from 0, whatever index pandas stored.
-
-    Raises:
-        UserFormError: If it has another suffix, cannot be parsed, has no rows, or repeats a column;
-            `field` is the entry with its path.
-    """
-    import pandas as pd  # half a second to import
-
-    readers: dict[str, Any] = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if suffix not in readers:
-        raise UserFormError(field, str(path), "a file that ends in .csv, .csv.gz or .parquet")
-    try:
-        frame: pd.DataFrame = readers[suffix](path)
-    except Exception as error:  # parsers raise many types
-        given = f"{path}, which cannot be parsed ({error})"
-        raise UserFormError(field, given, "a table with a header") from error
-    if frame.empty:
-        raise UserFormError(field, f"{path} without rows", "at least one row below the header")
-    if repeated := frame.columns[frame.columns.duplicated()].tolist():
-        raise UserFormError(field, f"{repeated[0]!r} twice in the header", "each column once")
-    return frame.rename(columns=str).reset_index(drop=True)
-
-
 def require_columns(frame: pd.DataFrame, names: Sequence[str], field: str) -> None:
     """Raises UserFormError for names that are not columns; `field` is the entry that gave them."""
     _require_named_columns(frame, {field: names})
@@ -187,13 +177,6 @@ def _require_named_columns(frame: pd.DataFrame, fields: Mapping[str, Sequence[st
         raise UserFormError(first.field, first.given, first.expected, others)
 
 
-def is_number(column: pd.Series[Any]) -> bool:
-    """Whether a column holds numbers, not texts or truth values."""
-    import pandas as pd
-
-    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-
-
 def encode_target(
     column: pd.Series[Any], task: Task | None
 ) -> tuple[Target, Task, tuple[str, ...]]:
@@ -205,6 +188,9 @@ def encode_target(
     Raises:
         UserFormError: If the column does not fit the task.
     """
+    if unknown := int(column.isna().sum()):
+        raise UserFormError("target", f"{column.name!r} with {unknown:,} missing values", "none")
+    require_distinct_classes(column, "target")
     has_numbers = is_number(column)
     if task is None and has_numbers:
         numbers = column.to_numpy(np.float64)
@@ -229,13 +215,31 @@ def encode_target(
 def encode_classes(column: pd.Series[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Numbers of the classes of a column, from 0 in sorted order, and the classes as texts.
 
-    Values other than numbers are sorted as texts.
+    Values other than numbers, and columns with missing values, are sorted as texts.
     """
-    column = column if is_number(column) else column.astype(str)
-    values = sorted(column.unique())
-    numbers = {value: number for number, value in enumerate(values)}
-    codes = column.map(numbers).to_numpy(np.int64)
-    return codes, tuple(map(str, values))
+    import pandas as pd
+
+    has_order = is_number(column) and not column.isna().any()
+    codes, values = pd.factorize(column if has_order else category_texts(column), sort=True)
+    return codes.astype(np.int64), tuple(category_texts(pd.Series(values)))
+
+
+def category_texts(column: pd.Series[Any]) -> pd.Series[str]:
+    """Categories as texts, `missing` for missing values; whole numbers have no decimal point."""
+    is_known = column.notna()
+    if is_number(column):
+        numbers = column[is_known].to_numpy(np.float64)
+        if (numbers == np.round(numbers)).all():
+            column = column.astype("Int64")
+    return column.astype(str).where(is_known, _MISSING)
+
+
+def describe_target(name: str, target: Target, classes: Sequence[str]) -> str:
+    """Sentence on the classes of a target, or on the range of its numbers."""
+    if not classes:
+        return f"target {name} has numbers from {target.min():.6g} to {target.max():.6g}."
+    counts = np.bincount(target.astype(np.int64)).tolist()
+    return describe_classes(f"target {name}", dict(zip(classes, counts, strict=True)))
 
 
 def encode_columns(
@@ -244,18 +248,20 @@ def encode_columns(
     """Encodes attributes as numbers.
 
     Columns of texts or truth values are categorical, as are those that `categorical` lists.
+    Missing numbers become the median, other missing values a category.
 
     Returns:
         Attributes [N, d], and the names of the d columns; `column=category` for zeros and ones.
 
     Raises:
-        UserFormError: If a number is infinite.
+        UserFormError: If a column has too many categories.
     """
     blocks: list[NDArray[np.float64]] = []
     names: list[str] = []
     for name, column in frame.items():
         if is_number(column) and name not in categorical:
-            blocks.append(column.to_numpy(np.float64)[:, None])
+            numbers = column.to_numpy(np.float64, na_value=np.nan)
+            blocks.append(np.where(np.isnan(numbers), column.median(), numbers)[:, None])
             names.append(str(name))
             continue
         codes, classes = encode_classes(column)
@@ -269,20 +275,7 @@ def encode_columns(
         else:
             blocks.append(np.eye(len(classes))[codes])
             names += [f"{name}={each}" for each in classes]
-    x = np.hstack(blocks)
-    if not np.isfinite(x).all():
-        raise UserFormError("columns", "infinite numbers", "finite ones")
-    return np.ascontiguousarray(x), tuple(names)
-
-
-def identifier_remarks(attributes: pd.DataFrame) -> tuple[str, ...]:
-    """Sentences on columns that may identify records: texts or whole numbers that all differ."""
-    return tuple(
-        f"column {name} has another value in each of the {len(column):,} records; if it identifies "
-        "records, list it under ignore."
-        for name, column in attributes.items()
-        if column.is_unique and not (is_number(column) and (column.dropna() % 1 != 0).any())
-    )
+    return np.ascontiguousarray(np.hstack(blocks)), tuple(names)
 
 
 def known_records(
@@ -302,15 +295,22 @@ def known_records(
     _require_named_columns(frame, {**labels, **named})
     uses = {name: field for field, names in labels.items() for name in names}
     others = list(uses)
-    used = frame[[*_attribute_names(frame, reference, uses), *others]]
-    counts = used.isna().sum()
-    if reference.missing == "error" and (total := int(counts.sum())):
+    attributes = _attribute_names(frame, reference, uses)
+    used = frame[[*attributes, *others]]
+    counts = {str(name): int(used[name].isna().sum()) for name in used}
+    if empty := [name for name, count in counts.items() if count == len(used)]:
+        expected = "a column of values" + ("" if empty[0] in uses else "; list it under ignore")
+        given = f"{empty[0]!r} without any value"
+        raise UserFormError(uses.get(empty[0], "columns"), given, expected)
+    if reference.missing == "error" and (total := sum(counts.values())):
         lacking = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
         given = f"{reference.missing} and {total:,} missing values: {lacking}"
         raise UserFormError("missing", given, "drop or replace")
     used = used.dropna(subset=None if reference.missing == "drop" else others)
     if used.empty:
         raise UserFormError("missing", "a missing value in every record", "replace")
+    unstated = [name for name in attributes if name not in reference.categorical]
+    require_clear(used[unstated], reference)
     return used
 
 
@@ -322,19 +322,9 @@ def _attribute_names(
     chosen = reference.columns or [name for name in frame.columns if name not in excluded]
     if wrong := [name for name in labels if name in chosen]:
         raise UserFormError("columns", f"the {labels[wrong[0]]} {wrong[0]!r}", "attributes only")
+    if unnamed := [name for name in chosen if is_unnamed(name) and not reference.columns]:
+        given = f"{unnamed[0]!r}, a column without a name in the header"
+        raise UserFormError("columns", given, "a name, or the column under ignore")
     if not chosen:
         raise UserFormError("columns", "none", f"at least one column besides {', '.join(labels)}")
     return list(chosen)
-
-
-def _replace_missing(frame: pd.DataFrame, categorical: Sequence[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    columns = {}
-    for name, column in frame.items():
-        if is_number(column) and name not in categorical:
-            numbers = column.astype("float64")
-            columns[name] = numbers.fillna(numbers.median())
-        else:
-            columns[name] = column.astype(object).fillna("missing")
-    return pd.DataFrame(columns)

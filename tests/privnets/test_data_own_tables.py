@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from privnets import data
-from privnets.data.tables import encode_classes, identifier_remarks
+from privnets.data.columns import identifier_remarks
+from privnets.data.tables import encode_classes
 from privnets.data.user_files import set_folder
 
 FRAME = pd.DataFrame(
@@ -43,7 +44,9 @@ def test_categories_become_columns_of_zeros_and_ones():
 
 
 def test_categories_become_whole_numbers_in_alphabetical_order():
-    loaded = data.load(table(columns=("ward", "grade"), categorical=("grade",), encoding="integer"))
+    loaded = data.load(
+        table(columns=("ward", "grade"), categorical=("grade",), categories="integer")
+    )
     np.testing.assert_array_equal(loaded.x, [[1, 2], [0, 0], [1, 1], [2, 0]])
 
 
@@ -135,7 +138,7 @@ def test_a_column_of_identifiers_is_refused_as_categories(folder):
     frame.to_csv(folder / "i.csv", index=False)
     with pytest.raises(data.UserFormError, match=r"'name' with 1,001 categories; .* ignore"):
         data.info(table("y", "i.csv"))
-    assert data.info(table("y", "i.csv", encoding="integer")).attributes == 1
+    assert data.info(table("y", "i.csv", categories="integer")).attributes == 1
 
 
 def test_only_texts_and_whole_numbers_that_all_differ_may_identify_records():

@@ -27,14 +27,20 @@ from privnets.adversarial.problem import (
 from privnets.adversarial.problems.digits import subsampled_split
 from privnets.data import UserFormError
 from privnets.data.catalog import combined_fingerprint
+from privnets.data.columns import (
+    describe_classes,
+    describe_records,
+    identifier_remarks,
+    require_distinct_classes,
+    text_remarks,
+)
+from privnets.data.table_files import Names, read_frame
 from privnets.data.tables import (
-    Names,
     TableAttributes,
+    category_texts,
     digest_of,
     encode_classes,
-    identifier_remarks,
     known_records,
-    read_frame,
     require_columns,
 )
 from privnets.data.user_files import absolute_path
@@ -57,6 +63,11 @@ class Labels:
 
     codes: NDArray[np.int64]
     classes: tuple[str, ...]
+
+    def describe(self, name: str) -> str:
+        """Sentence on the number of records of each class."""
+        counts = np.bincount(self.codes).tolist()
+        return describe_classes(name, dict(zip(self.classes, counts, strict=True)))
 
 
 class OwnReference(ProblemReference):
@@ -196,6 +207,12 @@ class LabelledRecords(OwnProblem):
         self._utility = None
         if reference.utility is not None:
             self._utility = joint_classes(labels, reference.labels["utility"], "utility")
+        uses = {"secret": self._secret, "utility": self._utility}
+        self.remarks = (
+            *self.remarks,
+            *(each.describe(use) for use, each in uses.items() if each is not None),
+            *text_remarks(labels),
+        )
         self._fingerprint = self.fingerprint_as(reference)
         unused = (*_UNUSED, *(() if self._utility else ("utility_weight",)))
         self.spec = ProblemSpec(
@@ -272,13 +289,19 @@ class TableProblem(LabelledRecords):
         Raises:
             UserFormError: If the file does not fit its description.
         """
-        whole = read_frame(path)
+        whole = read_frame(path, form=reference.form)
         frame = known_records(whole, reference, reference.labels)
         labels = [name for names in reference.labels.values() for name in names]
         attributes = frame.drop(columns=labels)
-        self.remarks = identifier_remarks(attributes)
         if encoding is None:
-            encoding = TableEncoding.fit(attributes, reference.categorical, reference.missing)
+            categorical, missing = reference.categorical, reference.missing
+            encoding = TableEncoding.fit(attributes, categorical, missing, reference.form)
+        width = encoding.shape[0]
+        self.remarks = (
+            describe_records(path.name, len(whole), attributes, reference.categorical, width),
+            *identifier_remarks(attributes),
+            *text_remarks(attributes),
+        )
         self.encoding = encoding
         self._rows = encoding.complete(whole).index.get_indexer(frame.index)  # in a release
         self._x = encoding.encode(attributes)
@@ -303,9 +326,11 @@ def joint_classes(frame: pd.DataFrame, names: Sequence[str], field: str) -> Labe
             entry that named the columns.
     """
     require_columns(frame, names, field)
+    for name in names:
+        require_distinct_classes(frame[name], field)
     column: pd.Series[Any] = frame[names[0]]
     if len(names) > 1:
-        texts = [name + "=" + frame[name].astype(str) for name in names]
+        texts = [name + "=" + category_texts(frame[name]) for name in names]
         column = reduce(lambda joined, each: joined + ", " + each, texts)
     codes, classes = encode_classes(column)
     given = f"{', '.join(names)} with {len(classes):,} classes"

@@ -16,13 +16,15 @@ from privnets.adversarial.encodings import (
     ImageEncoding,
     RecordEncoding,
     open_image,
+    read_centre,
     released_name,
     require_distinct_releases,
 )
 from privnets.adversarial.problems.own import LabelledRecords, LabelledReference
 from privnets.data import UserFormError
 from privnets.data.files import digest
-from privnets.data.tables import digest_of, read_frame, require_columns
+from privnets.data.table_files import TableFormat, read_frame
+from privnets.data.tables import digest_of, require_columns
 from privnets.data.user_files import absolute_path, combine_digests
 from privnets.points import Scalar
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 _MAX_NUMBERS: Final = 2**30  # pixels of all images, times channels; 4 GiB
 
 
-class ImageProblemReference(LabelledReference):
+class ImageProblemReference(TableFormat, LabelledReference):
     """The user's folder of JPEG and PNG images, and a table of their attributes.
 
     Attributes:
@@ -73,7 +75,7 @@ class ImageProblemReference(LabelledReference):
         if not folder.is_dir():
             raise UserFormError("images", f"{folder}, which is not a folder", "a folder of images")
         content = digest_of(table, "attributes")
-        state = _files_state(folder, _listed_names(table, content, self.file))
+        state = _files_state(folder, _listed_names(table, content, self.file, self.form))
         return _image_problem(self, folder, table, content, state)
 
 
@@ -94,11 +96,15 @@ class ImageProblem(LabelledRecords):
             UserFormError: If the table does not fit its description, or an image is absent.
         """
         labels = list({name: 0 for names in reference.labels.values() for name in names})
-        frame = read_frame(table, "attributes")
+        frame = read_frame(table, "attributes", reference.form)
         require_columns(frame, [reference.file], "file")
         for field, names in reference.labels.items():
             require_columns(frame, names, field)
-        frame = frame.dropna(subset=[reference.file, *labels])
+        known = frame[[reference.file, *labels]].notna().all(axis=1)
+        if unknown := int((~known).sum()):
+            lacking = f"{unknown:,} of {len(frame):,} images without a name or label are left out"
+            self.remarks = (f"{table.name}: {lacking}.",)
+        frame = frame[known]
         self.encoding = ImageEncoding(size=reference.size)
         self._paths = _listed_images(folder, frame[reference.file].astype(str))
         if len(self._paths) * 3 * reference.size**2 > _MAX_NUMBERS:
@@ -131,9 +137,9 @@ def _image_problem(
 
 
 @lru_cache(maxsize=2)
-def _listed_names(table: Path, _content: str, column: str) -> tuple[str, ...]:
+def _listed_names(table: Path, _content: str, column: str, form: TableFormat) -> tuple[str, ...]:
     """Names of images in a column of a table; empty without the column."""
-    frame = read_frame(table, "attributes")
+    frame = read_frame(table, "attributes", form)
     return tuple(frame[column].dropna().astype(str)) if column in frame else ()
 
 
@@ -164,6 +170,8 @@ def _listed_images(folder: Path, names: pd.Series[str]) -> dict[str, Path]:
             raise UserFormError(
                 "file", repr(name), f"names that end in {', '.join(IMAGE_SUFFIXES)}"
             )
-        open_image(name, path).close()
+        with open_image(name, path) as image:
+            if image.has_transparency_data:
+                read_centre(image, image.width)
     require_distinct_releases("file", list(paths))
     return paths

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from privnets.adversarial.encodings import Array, RecordEncoding, category_texts
+from privnets.adversarial.encodings import Array, RecordEncoding
 from privnets.adversarial.problem import (
     ProblemSpec,
     RecordArrays,
@@ -29,7 +29,9 @@ from privnets.adversarial.problems.own import (
     joint_classes,
 )
 from privnets.data import UserFormError
-from privnets.data.tables import Names, is_number, read_frame, require_columns
+from privnets.data.columns import describe_classes, is_number, require_clear, text_remarks
+from privnets.data.table_files import Names, TableFormat, read_frame
+from privnets.data.tables import category_texts, require_columns
 from privnets.points import Scalar
 
 if TYPE_CHECKING:
@@ -38,11 +40,12 @@ if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig
 
 _MISSING: Final = -1  # class of an unknown secret, and row of an absent reading
+_GAP: Final = 1.5  # times the usual distance of readings
 _LISTED_CLASSES: Final = 10  # in a message
 _BLOCK: Final = 7  # windows of one id in a row that serve the same split, if there are few ids
 
 
-class SeriesProblemReference(TableFileReference):
+class SeriesProblemReference(TableFormat, TableFileReference):
     """The user's table of readings, in any order.
 
     Attributes:
@@ -165,13 +168,14 @@ class SeriesProblem(OwnProblem):
         Raises:
             UserFormError: If the file does not fit its description.
         """
-        frame = read_frame(path, "series")
+        frame = read_frame(path, "series", reference.form)
         for field in ("id", "time", "value"):
             require_columns(frame, [getattr(reference, field)], field)
         own = encoding if isinstance(encoding, SeriesEncoding) else _measure(reference, frame)
         self.encoding, self.reference, self.digest = own, reference, digest
         rows = window_rows(frame, own.id, own.time, own.window)
         series = frame[own.id].to_numpy()[rows[:, 0]]
+        self.remarks = _remarks(path.name, own, frame, rows)
         self._groups = _equal_groups(series)
         self._kept = self._groups.ravel()
         self._present = rows[self._kept] >= 0
@@ -315,6 +319,7 @@ def _measure(reference: SeriesProblemReference, frame: pd.DataFrame) -> SeriesEn
     """Measures scale and classes on a table."""
     require_columns(frame, reference.secrets, "secret")
     column = frame[reference.value]
+    require_clear(column.to_frame(), reference.form, "value", "another column")
     if not is_number(column):
         raise UserFormError("value", f"{reference.value!r} with texts", "a column of numbers")
     texts = secret_texts(frame, reference.secrets).rename("secret")
@@ -326,9 +331,33 @@ def _measure(reference: SeriesProblemReference, frame: pd.DataFrame) -> SeriesEn
         secrets=reference.secrets,
         classes=labels.classes,
         window=reference.window,
+        form=reference.form,
         mean=float(column.mean()),
         std=float(column.std(ddof=0)) or 1.0,
     )
+
+
+def _remarks(
+    name: str, encoding: SeriesEncoding, frame: pd.DataFrame, rows: NDArray[np.int64]
+) -> tuple[str, ...]:
+    """Sentences on the classes of the secret, and on windows that run across gaps."""
+    secrets = secret_texts(frame, encoding.secrets).dropna()
+    counts = {str(name): int(count) for name, count in secrets.value_counts().items()}
+    about = [describe_classes(f"{name}: secret of {len(secrets):,} readings", counts)]
+    times = ordered_times(frame[encoding.time])
+    instants = times.to_numpy(np.float64 if is_number(times) else "datetime64[ns]")
+    steps = np.diff(instants[rows], axis=1).astype(np.float64)
+    steps[rows[:, 1:] < 0] = 0.0
+    gaps = steps > _GAP * np.median(steps[steps > 0])
+    if gaps.any():
+        window, place = np.argwhere(gaps)[0]
+        before = frame.iloc[rows[window, place]]
+        about.append(
+            f"{name}: {gaps.any(axis=1).sum():,} of {len(rows):,} windows run across gaps in "
+            f"{encoding.time}, as {encoding.id} {before[encoding.id]} after "
+            f"{before[encoding.time]}; give the readings after a gap another {encoding.id}."
+        )
+    return (*about, *text_remarks(frame[[encoding.id, *encoding.secrets]]))
 
 
 def _equal_groups(series: NDArray[Any]) -> NDArray[np.int64]:

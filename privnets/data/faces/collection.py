@@ -22,6 +22,7 @@ from privnets.data.files import DataError, FileState, digest
 UNKNOWN: Final = -1
 """Label that the collection does not give."""
 
+_MAX_LEVEL: Final = 2**16 - 1
 _THREADS = 4  # Pillow decodes without the interpreter's lock
 
 
@@ -178,11 +179,32 @@ def person_numbers(names: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def centre_square(image: Image.Image, size: int) -> Image.Image:
-    """The largest square in the middle of an upright image, resized, in RGB."""
-    upright = ImageOps.exif_transpose(image).convert("RGB")
+    """The largest square in the middle of an upright image, resized, in RGB.
+
+    Raises:
+        ValueError: If pixels are transparent, or of a range that is not known.
+    """
+    upright = _to_rgb(ImageOps.exif_transpose(image))
     (width, height), side = upright.size, min(upright.size)
     left, top = (width - side) // 2, (height - side) // 2
     return upright.crop((left, top, left + side, top + side)).resize((size, size))
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Converts to RGB in 8 bits; 16 bits are scaled, where Pillow would clip them at 255."""
+    if image.mode.startswith("I"):
+        levels = np.asarray(image).astype(np.float64)
+        if levels.min() < 0 or levels.max() > _MAX_LEVEL:
+            raise ValueError("its pixels are not in the range of 8 or 16 bits")
+        levels = (levels * (255 / _MAX_LEVEL)).round()
+        return Image.fromarray(levels.astype(np.uint8)).convert("RGB")
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers, whose range is unknown")
+    if image.has_transparency_data:
+        opacity = np.asarray(image.convert("RGBA").getchannel("A"))
+        if opacity.min() < 255:  # hidden colours would be used
+            raise ValueError("it has transparent pixels")
+    return image.convert("RGB")
 
 
 def open_face(name: str, content: bytes | Path) -> Image.Image:

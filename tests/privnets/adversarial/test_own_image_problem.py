@@ -195,3 +195,45 @@ def test_a_damaged_image_is_named(photos, tmp_path) -> None:
     problem = problem_of(config_of())
     with pytest.raises(UserFormError, match=r"001\.png, which cannot be read"):
         problem.load_records([config_of()])
+
+
+@pytest.mark.parametrize(
+    ("mode", "levels"),
+    [
+        ("L", np.uint8([0, 128, 255])),
+        ("I;16", np.uint16([0, 32896, 65535])),
+        ("P", np.uint8([0, 128, 255])),
+        ("RGBA", np.uint8([0, 128, 255])),
+    ],
+)
+def test_images_of_every_depth_keep_their_range(tmp_path, mode, levels) -> None:
+    image = Image.fromarray(np.repeat(levels, 3)[None].repeat(9, axis=0))
+    image = image if image.mode == mode else image.convert(mode)
+    image.crop((0, 0, 9, 9)).save(tmp_path / "own.png")
+    with Image.open(tmp_path / "own.png") as saved:
+        assert saved.mode == mode
+    x = ImageEncoding(size=9).encode({"own.png": tmp_path / "own.png"})
+    np.testing.assert_allclose(x[0, :, 4, [1, 4, 7]].T, [[0, 128 / 255, 1]] * 3, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (Image.new("RGBA", (8, 8), (10, 20, 30, 254)), "transparent pixels"),
+        (Image.new("F", (8, 8), 0.5), "floating-point"),
+        (Image.new("I", (8, 8), 70_000), "8 or 16 bits"),
+    ],
+)
+def test_pixels_without_a_known_meaning_are_refused(image, words) -> None:
+    with pytest.raises(UserFormError, match=words):
+        ImageEncoding(size=8).encode({"own": image})
+
+
+def test_transparent_files_are_refused_and_unlabelled_images_counted(photos, tmp_path) -> None:
+    photos.loc[3, "colour"] = np.nan
+    photos.to_csv(tmp_path / "attributes.csv", index=False)
+    remarks = problem_of(config_of()).remarks
+    assert "attributes.csv: 1 of 120 images without a name or label are left out." in remarks
+    Image.new("RGBA", (8, 8), (10, 20, 30, 100)).save(tmp_path / "photos" / photos["file"][1])
+    with pytest.raises(UserFormError, match="transparent"):
+        problem_of(config_of())

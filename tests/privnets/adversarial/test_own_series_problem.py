@@ -162,3 +162,24 @@ def test_two_readings_at_one_time_are_refused(readings, tmp_path) -> None:
     pd.concat([readings, readings[:1]]).to_csv(tmp_path / "readings.csv", index=False)
     with pytest.raises(UserFormError, match=r"two readings of house h\d\d at"):
         problem_of(config_of())
+
+
+def test_windows_that_run_across_gaps_are_counted(readings, tmp_path) -> None:
+    assert not any("gaps" in remark for remark in problem_of(config_of()).remarks)
+    late = (readings["house"] == "h03") & (readings["hour"] > 10)
+    readings["hour"] += 100 * late
+    readings.to_csv(tmp_path / "readings.csv", index=False)
+    remarks = problem_of(config_of()).remarks
+    (gap,) = [remark for remark in remarks if "gaps" in remark]
+    assert gap.startswith("readings.csv: 1 of 90 windows run across gaps in hour, as house h03 aft")
+    assert "after 10;" in gap
+    known = readings["home"].dropna()
+    assert remarks[0].startswith(f"readings.csv: secret of {len(known)} readings has 2 classes; ")
+
+
+def test_a_value_with_a_text_among_numbers_is_refused_by_name(readings, tmp_path) -> None:
+    readings["watts"] = readings["watts"].astype(object)
+    readings.loc[7, "watts"] = "?"
+    readings.to_csv(tmp_path / "readings.csv", index=False)
+    with pytest.raises(UserFormError, match=r"value: got 'watts', where 1 of 690 .*'\?'"):
+        problem_of(config_of())

@@ -11,9 +11,11 @@ import privnets
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.encodings import TableEncoding
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
+from privnets.adversarial.training.releasers import build_releaser
 from privnets.config import flatten, nest
 from privnets.data import UserFormError
 from privnets.data.user_files import set_folder
+from privnets.randomness import generator
 
 FORM = {"table": "people.csv", "secret": "sex", "utility": "income", "ignore": ["id"]}
 RECORDS = 400
@@ -178,3 +180,30 @@ def test_encoding_and_decoding_return_the_table(people) -> None:
     assert decoded["town"].tolist() == people["town"].tolist()
     assert decoded["income"].tolist() == people["income"].astype(str).tolist()
     assert TableEncoding.model_validate_json(encoding.model_dump_json()) == encoding
+
+
+def test_new_records_are_read_and_releases_written_by_the_settings_of_the_study(
+    people, tmp_path
+) -> None:
+    settings = {"separator": ";", "decimal": ",", "encoding": "utf-16", "table": "s.csv"}
+    people.to_csv(tmp_path / "s.csv", index=False, sep=";", decimal=",", encoding="utf-16")
+    config, plain = config_of(**settings), config_of()
+    np.testing.assert_array_equal(problem_of(config).x, problem_of(plain).x)
+    problem = problem_of(config)
+    parameters = build_releaser(problem, config).initial(generator(0, "releaser"))
+    releaser = load_releaser(save_releaser(problem, config, parameters))
+    releaser.release_files(tmp_path / "s.csv", tmp_path / "out.csv", seed=1)
+    released = pd.read_csv(tmp_path / "out.csv", sep=";", decimal=",", encoding="utf-16")
+    expected = releaser(people, seed=1)
+    np.testing.assert_allclose(released["height"], expected["height"])
+    assert released["town"].tolist() == expected["town"].tolist()
+
+
+def test_classes_of_a_secret_that_differ_in_blanks_are_refused(people, tmp_path) -> None:
+    assert any(
+        remark.startswith("secret has 2 classes; ") for remark in problem_of(config_of()).remarks
+    )
+    people.loc[::3, "sex"] += " "
+    people.to_csv(tmp_path / "people.csv", index=False)
+    with pytest.raises(UserFormError, match=r"secret: got 'sex' with values .* 'F' and 'F '"):
+        problem_of(config_of())

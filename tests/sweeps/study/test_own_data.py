@@ -46,8 +46,8 @@ def test_a_swept_entry_of_a_mapping_gives_points_of_their_own(write, monkeypatch
 
 
 def test_a_column_that_may_identify_records_is_noted(write):
-    (note,) = make_plan(load(write(STUDY))).notes
-    assert note.startswith("column age has another value in each of the 40 records")
+    notes = make_plan(load(write(STUDY))).notes
+    assert any(note.startswith("column age has another value in each of the 40") for note in notes)
 
 
 def test_the_identity_of_a_point_follows_the_content_of_the_table(write, tmp_path):
@@ -60,9 +60,9 @@ def test_the_identity_of_a_point_follows_the_content_of_the_table(write, tmp_pat
 
 
 def test_overrides_reach_into_mappings(write):
-    changes = ["fixed.dataset.encoding=integer", "space.dataset.scale.grid=[none]"]
+    changes = ["fixed.dataset.categories=integer", "space.dataset.scale.grid=[none]"]
     (point,) = make_plan(load(write(STUDY), changes)).points
-    assert point.config.resolved()["dataset.encoding"] == "integer"
+    assert point.config.resolved()["dataset.categories"] == "integer"
     assert point.config.resolved()["dataset.scale"] == "none"
 
 

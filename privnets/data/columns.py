@@ -1,0 +1,245 @@
+"""Columns of tables: what their values are, what is unclear about them, and how to say it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from privnets.data.files import UserFormError
+from privnets.data.table_files import NOT_AVAILABLE, TableFormat
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["numbers", "categories", "truth values", "dates", "others"]
+
+_HALF: Final = 0.5
+_EXAMPLES: Final = 3
+_LISTED: Final = 8
+_MAX_MISSING: Final = 5
+_CODES: Final = re.compile(r"[-+]?\d+")
+# Digits with any separators between them, and signs, currency or a unit around them.
+_LIKE_NUMBER: Final = re.compile(
+    r"[-+(]*\s*(?:[$€£¥₹]|[A-Z]{3}\s)?\s*[-+]?(?:\d[\d.,'\u2019_\s]*|[.,]\d+)(?:[eE][-+]?\d+)?"
+    r"\s*(?:[$€£¥₹%‰°]|[A-Za-z]{1,3})?\)?"
+)
+_ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d.*)?")
+_LIKE_DATE: Final = re.compile(
+    r"\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?(?:[T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: .*)?"
+    r"|\d{1,2}[-. ]+[A-Za-z]{3,9}\.?[-, ]+\d{2,4}(?: .*)?|[A-Za-z]{3,9}\.? \d{1,2},? \d{4}(?: .*)?"
+    r"|\d{1,2}:\d\d(?::\d\d.*)?"
+)
+_FORMS: Final = (
+    {"decimal": ","},
+    {"thousands": ","},
+    {"decimal": ",", "thousands": "."},
+    {"decimal": ",", "thousands": " "},
+    {"thousands": " "},
+    {"thousands": "'"},
+    {"thousands": "_"},
+)
+
+
+def is_number(column: pd.Series[Any]) -> bool:
+    """Whether a column holds numbers, not texts or truth values."""
+    import pandas as pd  # half a second to import
+
+    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def kind_of(column: pd.Series[Any]) -> Kind:
+    """Kind of a column that `read_frame` returns."""
+    import pandas as pd
+
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return "categories"
+    if pd.api.types.is_bool_dtype(column):
+        return "truth values"
+    if is_number(column):
+        return "numbers"
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return "dates"
+    is_text = pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty")
+    return "categories" if is_text else "others"
+
+
+def require_clear(
+    columns: pd.DataFrame, form: TableFormat, field: str = "columns", way_out: str = ""
+) -> None:
+    """Checks that it is clear how to use columns that the study does not call categories.
+
+    Args:
+        field: Entry of the study that names the columns.
+        way_out: Change of the study that allows any texts.
+
+    Raises:
+        UserFormError: If numbers are infinite, texts look like numbers or dates, or values are
+            of another type; it has all such columns.
+    """
+    errors = []
+    for name, column in columns.items():
+        kind = kind_of(column)
+        if kind == "numbers" and np.isinf(column.to_numpy(np.float64, na_value=np.nan)).any():
+            errors.append((f"infinite numbers in {name!r}", "finite ones"))
+        elif kind == "dates":
+            errors.append(_unclear_dates(str(name), column.dropna().iloc[0], is_iso=True))
+        elif kind == "others":
+            stored = type(column.dropna().iloc[0]).__name__
+            errors.append((f"{name!r} with values of type {stored}", "numbers or texts"))
+        elif column.dtype != "category" and kind == "categories":
+            errors += filter(None, [_unclear_texts(str(name), column, form)])
+    if errors:
+        ways = f"; or {way_out or 'list the column under categorical or ignore'}"
+        first, *others = [UserFormError(field, given, wanted + ways) for given, wanted in errors]
+        raise UserFormError(field, first.given, first.expected, others)
+
+
+def _unclear_texts(name: str, column: pd.Series[Any], form: TableFormat) -> tuple[str, str] | None:
+    """The given and the expected if texts look like dates, or like numbers that are not read."""
+    counts = column.dropna().str.strip().value_counts()
+    texts, total = list(counts.index), int(counts.sum())
+
+    def share(pattern: re.Pattern[str]) -> float:
+        matched = np.array([pattern.fullmatch(text) is not None for text in texts])
+        return max(float(matched.mean()), float(counts[matched].sum()) / total)
+
+    if share(_LIKE_DATE) >= _HALF:
+        return _unclear_dates(name, texts[0], is_iso=share(_ISO_DATE) >= _HALF)
+    if share(_LIKE_NUMBER) < _HALF or _are_codes(texts):
+        return None
+    number = re.compile(form.number_pattern)
+    others = [t for t in texts if not number.fullmatch(t) and t not in NOT_AVAILABLE]
+    if not others:
+        return f"{name!r} with whole numbers beyond 64 bits", "smaller numbers"
+    listed = _listed(map(repr, others), _EXAMPLES)
+    given = (
+        f"{name!r}, where {counts[others].sum():,} of {total:,} values are not numbers: {listed}"
+    )
+    return given, f"numbers ({_reading_hint(others, form)})"
+
+
+def _unclear_dates(name: str, example: object, *, is_iso: bool) -> tuple[str, str]:
+    how = "" if is_iso else " and date_format, as %d/%m/%Y"
+    return f"{name!r}, which has dates or times as {str(example)!r}", f"dates: [{name}]{how}"
+
+
+def _reading_hint(others: Sequence[str], form: TableFormat) -> str:
+    """Settings that would read texts as numbers."""
+    fitting: list[dict[str, str]] = []
+    for settings in _FORMS:
+        pattern = re.compile(form.model_copy(update={"thousands": None, **settings}).number_pattern)
+        if all(map(pattern.fullmatch, others)) and not any(
+            each.items() <= settings.items() for each in fitting
+        ):
+            fitting.append(settings)
+    if fitting:
+        ways = [" and ".join(f'{k}: "{text}"' for k, text in each.items()) for each in fitting]
+        return f"set {' or '.join(ways)}"
+    if len(others) <= _MAX_MISSING and not any(map(_LIKE_NUMBER.fullmatch, others)):
+        return f"set missing_values: [{', '.join(map(repr, others))}]"
+    return "without signs and units"
+
+
+def _are_codes(texts: Sequence[str]) -> bool:
+    """Whether all texts are whole numbers, and some begin with 0."""
+    whole = all(map(_CODES.fullmatch, texts))
+    return whole and any(len(text) > 1 and text.startswith("0") for text in texts)
+
+
+def identifier_remarks(attributes: pd.DataFrame) -> tuple[str, ...]:
+    """Sentences on columns that may identify records: texts or whole numbers that all differ."""
+    unique = [
+        name
+        for name, column in attributes.items()
+        if column.is_unique and not (is_number(column) and (column.dropna() % 1 != 0).any())
+    ]
+    more = [f"{len(unique) - _LISTED:,} other columns do, too."] if len(unique) > _LISTED else []
+    return (
+        *(
+            f"column {name} has another value in each of the {len(attributes):,} records; if it "
+            "identifies records, list it under ignore."
+            for name in unique[:_LISTED]
+        ),
+        *more,
+    )
+
+
+def text_remarks(columns: pd.DataFrame) -> tuple[str, ...]:
+    """Sentences on columns of texts whose values may not be what the user means."""
+    remarks = []
+    for name, column in columns.items():
+        if kind_of(column) != "categories":
+            continue
+        texts = column.dropna().astype(str)
+        if _are_codes(distinct := list(texts.unique())):
+            code = next(text for text in distinct if text.startswith("0"))
+            remarks.append(f"column {name} has codes such as {code!r}; they count as categories.")
+        if variants := differing_texts(texts, blanks_only=False):
+            remarks.append(
+                f"column {name} has values that differ in case or blanks only: {variants}."
+            )
+        if len(named := texts[texts.str.strip().isin(NOT_AVAILABLE)]):
+            text = named.iloc[0].strip()
+            remarks.append(
+                f"column {name} has {text!r} {len(named):,} times, which counts as a value; "
+                f"missing_values: [{text!r}] makes it missing."
+            )
+    return tuple(remarks)
+
+
+def differing_texts(column: pd.Series[Any], *, blanks_only: bool) -> str:
+    """Lists values of a column that differ only in blanks, or in case or blanks; else empty."""
+    groups: dict[str, list[str]] = {}
+    for text in sorted(column.dropna().astype(str).unique()):
+        key = " ".join(text.split())
+        groups.setdefault(key if blanks_only else key.casefold(), []).append(text)
+    variants = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+    return _listed(variants, _EXAMPLES)
+
+
+def require_distinct_classes(column: pd.Series[Any], field: str) -> None:
+    """Raises UserFormError if two classes differ in blanks only."""
+    if kind_of(column) == "categories" and (same := differing_texts(column, blanks_only=True)):
+        given = f"{column.name!r} with values that differ in blanks only: {same}"
+        raise UserFormError(field, given, "one spelling of each class")
+
+
+def describe_records(
+    name: str, total: int, columns: pd.DataFrame, categorical: Sequence[str], width: int
+) -> str:
+    """Sentence on the records of a table, the kinds of its attributes, and their encoding.
+
+    Args:
+        total: Records in the file, of which `columns` has those that are used.
+        width: Number of attributes after encoding.
+    """
+    kinds: dict[str, list[str]] = {}
+    for column_name, column in columns.items():
+        kind = "categories" if column_name in categorical else kind_of(column)
+        count = f" ({column.nunique():,})" if kind == "categories" else ""
+        kinds.setdefault(kind, []).append(f"{column_name}{count}")
+    listed = "; ".join(f"{kind}: {_listed(names)}" for kind, names in kinds.items())
+    left_out = total - len(columns)
+    dropped = f" ({left_out:,} others, with missing values, are left out)" if left_out else ""
+    return (
+        f"{name}: records: {len(columns):,}{dropped}; attributes: {len(columns.columns):,}, after "
+        f"encoding: {width:,}; {listed}."
+    )
+
+
+def describe_classes(field: str, counts: Mapping[str, int]) -> str:
+    """Sentence on the classes of a label, the largest first, with their shares."""
+    total = sum(counts.values())
+    ordered = sorted(counts.items(), key=lambda each: -each[1])
+    listed = _listed(f"{name}: {count:,} ({count / total:.1%})" for name, count in ordered)
+    return f"{field} has {len(counts):,} classes; {listed}."
+
+
+def _listed(names: Iterable[str], count: int = _LISTED) -> str:
+    """The first names, and how many there are more."""
+    every = list(names)
+    more = f" and {len(every) - count:,} more" if len(every) > count else ""
+    return f"{', '.join(every[:count])}{more}"

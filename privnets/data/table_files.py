@@ -1,0 +1,279 @@
+"""Reader of tables: the same columns have the same types, however a file stores them."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, field_validator
+
+from privnets.config import UserForm
+from privnets.data.files import UserFormError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+# YAML has lists, and strict validation accepts only tuples.
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
+]
+NOT_AVAILABLE: Final = (
+    *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan"),
+    *("null", "NULL", "None", "none"),
+)
+"""Texts that mean a missing value in columns of numbers or truth values."""
+
+_INTEGER: Final = r"^[-+]?\d+$"
+_CODE: Final = r"^[-+]?0\d+$"
+_TRUTH: Final = {
+    text: text[0] in "Tt" for text in ["True", "TRUE", "true", "False", "FALSE", "false"]
+}
+_SEPARATORS: Final = ";\t|,"
+_BLOCK: Final = 2**27  # bytes; a record must fit
+_MAX_BYTES: Final = 2**32
+_UNNAMED: Final = "Unnamed: "
+
+
+class TableFormat(UserForm):
+    """Settings by which the text of a table is read.
+
+    Attributes:
+        separator: Character between the columns of a CSV file.
+        decimal: Character before the decimals of a number.
+        thousands: Character between groups of three digits, if there is one.
+        encoding: Encoding of the characters of a CSV file, as `utf-16` or `cp1252`.
+        missing_values: Texts that mean a missing value, besides empty cells. In columns of
+            numbers or truth values, texts such as NA and null mean one too.
+        dates: Columns of dates, which become numbers of days since 1970-01-01, in UTC.
+        date_format: Their format, as `%d/%m/%Y`; ISO 8601 if null.
+    """
+
+    separator: str = ","
+    decimal: Literal[".", ","] = "."
+    thousands: Literal[",", ".", " ", "'", "_"] | None = None
+    encoding: str = "utf-8"
+    missing_values: Names = ()
+    dates: Names = ()
+    date_format: str | None = None
+
+    @property
+    def form(self) -> TableFormat:
+        """These settings without those of a subclass."""
+        return TableFormat(**{name: getattr(self, name) for name in TableFormat.model_fields})
+
+    @field_validator("separator")
+    @classmethod
+    def _require_one_character(cls, value: str) -> str:
+        if len(value) != 1 or not value.isascii() or value in '"\r\n':
+            raise ValueError('must be one ASCII character, as ";" or "\\t"')
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _require_known_encoding(cls, value: str) -> str:
+        try:
+            "".encode(value)
+        except (LookupError, ValueError) as error:
+            raise ValueError("must be an encoding of Python, as utf-16 or cp1252") from error
+        return value
+
+    @field_validator("thousands")
+    @classmethod
+    def _require_another_character(cls, value: str | None, info: Any) -> str | None:
+        if value is not None and value == info.data.get("decimal", "."):
+            raise ValueError("must be another character than decimal")
+        return value
+
+    @property
+    def number_pattern(self) -> str:
+        """Regular expression of a number."""
+        grouped = rf"\d{{1,3}}(?:[{self.thousands}]\d{{3}})+|" if self.thousands else ""
+        point = f"[{self.decimal}]"
+        digits = rf"(?:(?:{grouped}\d+)(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?"
+        return rf"^[-+]?(?:{digits}|(?i:inf|infinity))$"
+
+
+STANDARD: Final = TableFormat()
+"""Comma-separated UTF-8 with decimal points."""
+
+
+def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -> pd.DataFrame:
+    """Reads a CSV or parquet file; rows are numbered from 0, whatever index pandas stored.
+
+    A column of texts that are all numbers, or all truth values, has them as values, in parquet
+    files too; other texts stay as they are. Whole numbers that begin with 0, as codes do, and
+    those beyond 64 bits stay texts. Empty cells are missing values.
+
+    Args:
+        field: Entry of the study that has the path.
+
+    Raises:
+        UserFormError: If it has another suffix, cannot be parsed, has no rows, repeats a column, or
+            has other values than dates in a column of dates.
+    """
+    import pandas as pd  # half a second to import
+
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if suffix not in (".csv", ".parquet") or path.suffix == ".gz" != suffix == ".parquet":
+        raise UserFormError(field, str(path), "a file that ends in .csv, .csv.gz or .parquet")
+    try:
+        names, columns = _read_csv(path, form) if suffix == ".csv" else _read_parquet(path)
+    except UserFormError:
+        raise
+    except Exception as error:  # parsers raise many types
+        reason = " ".join(str(error).split())[:300]
+        given = f"{path}, which cannot be parsed ({reason})"
+        raise UserFormError(field, given, "a header, and as many cells in each row") from error
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise UserFormError(field, f"{repeated[0]!r} twice in the header", "each column once")
+    if not columns or not len(columns[0]):
+        raise UserFormError(field, f"{path} without rows", "at least one row below the header")
+    if wrong := [name for name in form.dates if name not in names]:
+        raise UserFormError("dates", repr(wrong[0]), f"columns of the table: {', '.join(names)}")
+    parsed = {name: _parse(each, form) for name, each in zip(names, columns, strict=True)}
+    parsed |= {name: _days(parsed[name], name, form) for name in form.dates}
+    return pd.DataFrame(parsed)
+
+
+def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.ChunkedArray]]:
+    import pyarrow as pa  # a quarter of a second to import
+    import pyarrow.csv as arrow
+
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        content = stream.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise ValueError("more than 4 GiB; store it as parquet")
+    try:
+        text = content.decode(form.encoding).removeprefix("\ufeff")
+    except UnicodeError as error:
+        marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        expected = "utf-16" if content.startswith(marks) else "that of the file, as cp1252"
+        given = f"{form.encoding}, which {path} is not written in ({error})"
+        raise UserFormError("encoding", given, expected) from error
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=form.separator)
+    header = next((row for row in rows if row), [])
+    if len(header) == 1 and (others := [each for each in _SEPARATORS if each in header[0]]):
+        given = f"{form.separator!r} for a header of one column, {header[0][:80]!r}"
+        raise UserFormError("separator", given, repr(others[0]))
+    ids = [str(number) for number in range(len(header))]
+    table = arrow.read_csv(
+        pa.BufferReader(text.encode()),
+        arrow.ReadOptions(column_names=ids, use_threads=False, block_size=_BLOCK),
+        arrow.ParseOptions(delimiter=form.separator, newlines_in_values=True),
+        arrow.ConvertOptions(
+            column_types=dict.fromkeys(ids, pa.string()), strings_can_be_null=False
+        ),
+    )
+    columns = [column.slice(1) for column in table.columns]  # without the header
+    names = [name or f"{_UNNAMED}{number}" for number, name in enumerate(header)]
+    # A separator at the end of each row makes a column without name and values.
+    empty = {i for i, name in enumerate(header) if not name and set(columns[i].to_pylist()) <= {""}}
+    kept = [number for number in range(len(header)) if number not in empty]
+    return [names[number] for number in kept], [columns[number] for number in kept]
+
+
+def _read_parquet(path: Path) -> tuple[list[str], list[pa.ChunkedArray]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        table = file.read()
+    stored: Mapping[str, Any] = table.schema.pandas_metadata or {}
+    index = {name for name in stored.get("index_columns", ()) if isinstance(name, str)}
+    kept = [i for i, name in enumerate(table.column_names) if name not in index]
+    return [table.column_names[i] for i in kept], [table.column(i) for i in kept]
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether the header has no name for a column, which pandas and this reader then make."""
+    return name.startswith(_UNNAMED)
+
+
+def _parse(column: pa.ChunkedArray, form: TableFormat) -> pd.Series[Any]:
+    """Values of a column as numbers, truth values, instants, texts, or whatever was stored."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _parse_texts(column.cast(pa.large_string()), form)
+    if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("s"))
+    values: pd.Series[Any] = column.to_pandas()
+    return values.astype("boolean") if pa.types.is_boolean(kind) and column.null_count else values
+
+
+def _parse_texts(texts: pa.ChunkedArray, form: TableFormat) -> pd.Series[Any]:
+    """Numbers or truth values if all texts are, else the texts; missing ones are absent."""
+    import pyarrow.compute as pc
+
+    trimmed = pc.utf8_trim_whitespace(texts)
+    absent = _is_in(trimmed, ("", *form.missing_values))
+    unavailable = pc.or_(absent, _is_in(trimmed, NOT_AVAILABLE))
+    values = pc.if_else(unavailable, None, trimmed)
+    known = values.drop_null()
+    if len(known) and pc.all(_is_in(known, tuple(_TRUTH))).as_py():
+        truths: pd.Series[Any] = values.to_pandas().map(_TRUTH)
+        return truths.astype("boolean" if values.null_count else "bool")
+    parsed = pc.if_else(absent, None, texts)
+    if len(known) and pc.all(pc.match_substring_regex(known, form.number_pattern)).as_py():
+        if form.thousands:
+            values = pc.replace_substring(values, form.thousands, "")
+        values = pc.replace_substring_regex(pc.replace_substring(values, ",", "."), r"^\+", "")
+        numbers = _as_numbers(values)
+        parsed = parsed if numbers is None else numbers
+    result: pd.Series[Any] = parsed.to_pandas()
+    return result
+
+
+def _as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Numbers from texts; None for codes and for whole numbers beyond 64 bits."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pc.all(pc.match_substring_regex(values, _INTEGER)).as_py():
+        return values.cast(pa.float64())
+    if pc.any(pc.match_substring_regex(values, _CODE)).as_py():
+        return None
+    for kind in (pa.int64(), pa.uint64()):
+        try:
+            return values.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _is_in(texts: pa.ChunkedArray, values: Sequence[str]) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.is_in(texts, value_set=pa.array(values, texts.type))
+    return pc.or_(found, pc.is_null(texts)) if "" in values else found
+
+
+def _days(column: pd.Series[Any], name: str, form: TableFormat) -> pd.Series[Any]:
+    """Days since 1970-01-01 of a column of dates; those without a zone count as UTC.
+
+    Raises:
+        UserFormError: If it has other values.
+    """
+    import pandas as pd
+
+    known = column.dropna()
+    if not pd.api.types.is_datetime64_any_dtype(known):
+        known = known.astype(str).str.strip()
+    pattern = form.date_format or "ISO8601"
+    instants = pd.to_datetime(known, format=pattern, utc=True, errors="coerce")
+    if (wrong := known[instants.isna()]).size:
+        given = f"{name!r}, where {len(wrong):,} values have another format: {wrong.iloc[0]!r}"
+        expected = f"dates in the format {form.date_format or 'ISO 8601, or date_format'}"
+        raise UserFormError("dates", given, expected)
+    days = (instants - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    return days.reindex(column.index).astype("float64")

@@ -1,0 +1,268 @@
+"""Files of tables as users have them: types, settings, and what is refused or said."""
+
+import datetime
+import decimal
+import gzip
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from privnets import data
+from privnets.data.table_files import STANDARD, TableFormat, read_frame
+from privnets.data.user_files import set_folder
+
+RECORDS = 40
+NUMBERS = [str(i) for i in range(RECORDS)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path):
+    """Folder of a study."""
+    set_folder(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def column(folder):
+    """Writes a file of a column `c` and a target `y`, and reads it as a study does."""
+
+    def read(values, *, header="c,y", **settings):
+        separator = settings.get("separator", ",")
+        rows = [f"{values[i % len(values)]}{separator}{i % 2}" for i in range(RECORDS)]
+        text = "\n".join([header.replace(",", separator), *rows, ""])
+        (folder / "t.csv").write_bytes(text.encode(settings.get("encoding", "utf-8")))
+        reference = {"table": "t.csv", "target": "y", **settings}
+        return data.load(data.TableReference.model_validate(reference, strict=True))
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "expected"),
+    [
+        (["1", "+2", "-3.5", "1e2", ".5", "4."], {}, [1, 2, -3.5, 100, 0.5, 4]),
+        ([" 1", "2 "], {}, [1, 2]),
+        (['"1,5"', '"2,25"'], {"decimal": ","}, [1.5, 2.25]),
+        (["1,5", "2"], {"decimal": ",", "separator": ";"}, [1.5, 2]),
+        (['"1,200"', '"1,234,567.5"', "7"], {"thousands": ","}, [1200, 1234567.5, 7]),
+        (['"1.234,56"', '"2.000"'], {"decimal": ",", "thousands": "."}, [1234.56, 2000]),
+        (["1 200", "3"], {"thousands": " "}, [1200, 3]),
+        (["1", "2"], {"separator": "\t"}, [1, 2]),
+        (["1", "2"], {"encoding": "utf-16"}, [1, 2]),
+        (["2020-01-01", "1970-01-02T12:00"], {"dates": ["c"]}, [18262, 1.5]),
+        (["31/12/1970", "02/01/1970"], {"dates": ["c"], "date_format": "%d/%m/%Y"}, [364, 1]),
+        (["20200101", "19700102"], {"dates": ["c"], "date_format": "%Y%m%d"}, [18262, 1]),
+        (["3", "?"], {"missing_values": ["?"], "missing": "replace"}, [3, 3]),
+        (["3", "NA"], {"missing": "replace"}, [3, 3]),
+        ([str(2**63), "0"], {}, [2.0**63, 0]),
+    ],
+)
+def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings, expected):
+    loaded = column(values, **settings)
+    assert loaded.feature_names == ("c",)
+    np.testing.assert_array_equal(loaded.x[: len(expected), 0], expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "message"),
+    [
+        (["?", *NUMBERS[1:]], {}, r"'c', where 1 of 40 values are not numbers: '\?'.*missing_val"),
+        ([*NUMBERS[1:], "unknown"], {}, r"missing_values: \['unknown'\]"),
+        (['"1,5"', '"2,25"'], {}, r'set decimal: ","\)'),
+        (['"1,200.50"', '"7,000"'], {}, r'set thousands: ","\)'),
+        (['"1,200"', '"7,000"'], {}, r'set decimal: "," or thousands: ","\)'),
+        (['"1.234,56"'], {}, r'set decimal: "," and thousands: "\."\)'),
+        (["$1200", "$300"], {}, "'\\$1200', '\\$300'.*without signs and units"),
+        (["12%", "3%"], {}, "without signs and units"),
+        ([f"{i} kg" for i in range(9)], {}, "without signs and units"),
+        (["0", "1", "2", "3+"], {}, r"'3\+'.*under categorical"),
+        ([str(2**64), "1"], {}, "whole numbers beyond 64 bits"),
+        (["inf", "1"], {}, "infinite numbers in 'c'"),
+        (["1e400", "1"], {}, "infinite numbers in 'c'"),
+        (["2020-01-31"], {}, r"dates or times as '2020-01-31'; expected dates: \[c\];"),
+        (["31.01.2020", "01.02.2020"], {}, r"dates: \[c\] and date_format"),
+        (["3 Jan 2020"], {}, "date_format"),
+        (["12:30"], {}, "dates or times as '12:30'"),
+        (["31/01/2020"], {"dates": ["c"]}, "dates: got 'c', where 40 values have another format"),
+        (["2020-01-01"], {"dates": ["d"]}, "dates: got 'd'"),
+        ([""], {"missing": "replace"}, "'c' without any value"),
+        (["1", "  "], {}, "missing: got error and 20 missing values"),
+        (["1"], {"header": "y,y"}, "'y' twice in the header"),
+        (["1"], {"header": ",y"}, "'Unnamed: 0', a column without a name"),
+    ],
+)
+def test_columns_of_unclear_use_are_refused_by_name(column, values, settings, message):
+    with pytest.raises(data.UserFormError, match=message):
+        column(values, **settings)
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "features"),
+    [
+        (["0", "1", "3+"], {"categorical": ["c"]}, ("c=0", "c=1", "c=3+")),
+        (["00123", "10115"], {}, ("c=00123", "c=10115")),
+        (["True", "false"], {}, ("c=False", "c=True")),
+        (["NA", "DE"], {}, ("c=DE", "c=NA")),
+        (["NA", "DE"], {"missing_values": ["NA"], "missing": "replace"}, ("c=DE", "c=missing")),
+        (["yes", "no"], {}, ("c=no", "c=yes")),
+        (["0x1F", "0xA0"], {}, ("c=0x1F", "c=0xA0")),
+        (['"a\nb"', "c"], {}, ("c=a\nb", "c=c")),
+        (["é"], {"encoding": "cp1252"}, ("c=é",)),
+        (["2020-01-31"], {"categorical": ["c"]}, ("c=2020-01-31",)),
+    ],
+)
+def test_texts_are_categories_as_they_stand_in_the_file(column, values, settings, features):
+    assert column(values, **settings).feature_names == features
+
+
+@pytest.mark.parametrize(
+    ("values", "remark"),
+    [
+        (["00123", "10115"], "column c has codes such as '00123'"),
+        (["NA", "DE"], r"column c has 'NA' 20 times.*missing_values: \['NA'\]"),
+        (["yes", "Yes", "no", "no "], "case or blanks only: 'Yes' and 'yes', 'no' and 'no '"),
+    ],
+)
+def test_values_that_may_mean_something_else_are_remarked(column, values, remark):
+    column(values)
+    remarks = data.info(data.TableReference(table="t.csv", target="y")).remarks
+    assert pd.Series(remarks).str.contains(remark).any()
+
+
+def test_a_target_that_differs_in_blanks_is_refused_and_in_case_remarked(folder):
+    def write(*classes):
+        rows = [f"{i},{classes[i % len(classes)]}" for i in range(RECORDS)]
+        (folder / "t.csv").write_text("\n".join(["c,y", *rows]))
+        return data.info(data.TableReference(table="t.csv", target="y"))
+
+    with pytest.raises(data.UserFormError, match=r"target: .* in blanks only: 'yes' and 'yes '"):
+        write("yes", "no", "yes ")
+    remarks = write("yes", "no", "Yes", "no").remarks
+    assert "target y has 3 classes; no: 20 (50.0%), Yes: 10 (25.0%), yes: 10 (25.0%)." in remarks
+    assert "column y has values that differ in case or blanks only: 'Yes' and 'yes'." in remarks
+    with pytest.raises(data.UserFormError, match=r"target: .* '\?'.*task: multiclass"):
+        write("0", "1", "0", "?")
+
+
+def test_the_contents_of_a_table_are_described(folder):
+    frame = pd.DataFrame(
+        {"age": [1.5, 2.5, None, 4.5], "ward": list("abab"), "sick": [True, False, True, True]}
+    )
+    frame.assign(y=[0, 1, 1, 1]).to_csv(folder / "t.csv", index=False)
+    remarks = data.info(data.TableReference(table="t.csv", target="y", missing="drop")).remarks
+    assert remarks[:2] == (
+        "t.csv: records: 3 (1 others, with missing values, are left out); attributes: 3, after "
+        "encoding: 5; numbers: age; categories: ward (2); truth values: sick.",
+        "target y has 2 classes; 1: 2 (66.7%), 0: 1 (33.3%).",
+    )
+
+
+def test_equal_values_have_equal_types_however_they_are_stored(folder):
+    frame = pd.DataFrame(
+        {
+            "whole": [3, 1, 2, 2],
+            "gap": pd.array([1, None, 3, 4], dtype="Int64"),
+            "real": [0.1, 1 / 3, 1e-300, 2.0],
+            "truth": [True, False, True, True],
+            "perhaps": pd.array([True, None, False, True], dtype="boolean"),
+            "text": ["a", None, "NA", "b "],
+            "code": ["01", "10", "02", "03"],
+            "digits": ["1", "2", "3", "4"],
+        }
+    )
+    frame.to_csv(folder / "t.csv", index=False)
+    frame.to_parquet(folder / "t.parquet")
+    frame.to_csv(folder / "s.csv", index=False, sep=";", decimal=",", encoding="utf-16")
+    (folder / "t.csv.gz").write_bytes(gzip.compress((folder / "t.csv").read_bytes()))
+    (folder / "bom.csv").write_bytes(b"\xef\xbb\xbf" + (folder / "t.csv").read_bytes())
+    expected = read_frame(folder / "t.csv")
+    assert expected["digits"].tolist() == [1, 2, 3, 4]
+    np.testing.assert_array_equal(expected["real"], frame["real"])
+    for name in ("t.parquet", "t.csv.gz", "bom.csv"):
+        pd.testing.assert_frame_equal(read_frame(folder / name), expected)
+    other = TableFormat(separator=";", decimal=",", encoding="utf-16")
+    pd.testing.assert_frame_equal(read_frame(folder / "s.csv", form=other), expected)
+
+
+def test_the_type_of_a_long_column_does_not_depend_on_where_its_texts_are(folder):
+    texts = ["1"] * 300_000
+    texts[-1] = "x"
+    (folder / "t.csv").write_text("c,y\n" + "\n".join(f"{text},1" for text in texts))
+    assert set(read_frame(folder / "t.csv")["c"]) == {"1", "x"}
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "expected"),
+    [
+        ([decimal.Decimal("1.10"), decimal.Decimal("0.30")], {}, [1.1, 0.3]),
+        ([datetime.date(1970, 1, 2)], {"dates": ["c"]}, [1]),
+        ([datetime.datetime(1970, 1, 1, 12)], {"dates": ["c"]}, [0.5]),
+        (pa.array(["1", "2"]).dictionary_encode(), {}, {"c=1", "c=2"}),
+        (np.array([1, 2], dtype=np.float16), {}, [1, 2]),
+        ([[1, 2]], {}, "'c' with values of type ndarray"),
+        ([{"a": 1}], {}, "'c' with values of type dict"),
+        ([datetime.time(1)], {}, "'c' with values of type time"),
+        ([datetime.date(2020, 1, 2)], {}, r"dates: \[c\]"),
+        ([None], {"missing": "replace"}, "'c' without any value"),
+        ([np.inf, 1.0], {}, "infinite numbers in 'c'"),
+    ],
+)
+def test_types_of_parquet_are_read_or_refused(folder, values, settings, expected):
+    whole = pa.concat_arrays([values if isinstance(values, pa.Array) else pa.array(values)] * 4)
+    table = pa.table({"c": whole, "y": pa.array([i % 2 for i in range(len(whole))])})
+    pq.write_table(table, folder / "t.parquet")
+    reference = data.TableReference.model_validate(
+        {"table": "t.parquet", "target": "y", **settings}, strict=True
+    )
+    if isinstance(expected, str):
+        with pytest.raises(data.UserFormError, match=expected):
+            data.load(reference)
+        assert read_frame(folder / "t.parquet").shape == (len(whole), 2)  # it may be ignored
+    elif isinstance(expected, set):
+        assert set(data.load(reference).feature_names) == expected
+    else:
+        np.testing.assert_array_equal(data.load(reference).x[: len(expected), 0], expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cannot be parsed"),
+        (b"a,y\n", "without rows"),
+        (b"a,y\n1,0,\n2,1,\n", "Expected 2 columns, got 3"),
+        (b"a,y\n1\n", "Expected 2 columns, got 1"),
+        (b"a;y\n1;0\n", "separator: got ',' .*; expected ';'"),
+        ("é,y\n1,0\n".encode("latin-1"), "encoding: got utf-8, .* as cp1252"),
+        ("a,y\n1,0\n".encode("utf-16"), "encoding: got utf-8, .*; expected utf-16"),
+    ],
+)
+def test_files_that_cannot_be_parsed_are_refused_with_the_reason(folder, content, message):
+    (folder / "t.csv").write_bytes(content)
+    with pytest.raises(data.UserFormError, match=message):
+        read_frame(folder / "t.csv")
+
+
+def test_a_separator_at_the_end_of_each_row_makes_no_column(folder):
+    (folder / "t.csv").write_text("a,y,\n1,0,\n2,1,\n")
+    assert list(read_frame(folder / "t.csv").columns) == ["a", "y"]
+
+
+def test_a_repeated_column_of_parquet_is_refused(folder):
+    columns = [pa.array([1, 2]), pa.array([0, 1])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["y", "y"]), folder / "t.parquet")
+    with pytest.raises(data.UserFormError, match="'y' twice in the header"):
+        read_frame(folder / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"separator": ";;"}, {"encoding": "utf-99"}, {"decimal": ",", "thousands": ","}],
+)
+def test_settings_without_a_meaning_are_refused(settings):
+    with pytest.raises(ValidationError):
+        TableFormat(**settings)
+    assert TableFormat() == STANDARD
