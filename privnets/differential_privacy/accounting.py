@@ -13,7 +13,8 @@ Importing this module does not load dp-accounting, which takes half a second for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -32,6 +33,22 @@ _INTERVAL, _MAX_INTERVAL = 2e-4, 0.1
 # Relative excess of a calibrated noise multiplier over the smallest one.
 _TOLERANCE = 1e-3
 _STEP = 1.2
+
+
+@dataclass(frozen=True)
+class PrivateTraining:
+    """Noise of one private training; a single release without sampling has rate 1 and one step.
+
+    Attributes:
+        noise_multiplier: Standard deviation of the noise, in units of the change by one added or
+            removed record; of the change by a replaced one it is half as many.
+        sample_rate: Probability of a record to be in a batch, in (0, 1].
+        steps: Number of batches.
+    """
+
+    noise_multiplier: float
+    sample_rate: float = 1.0
+    steps: int = 1
 
 
 def epsilon_spent(
@@ -64,7 +81,7 @@ def epsilon_spent(
         raise ValueError(f"noise_multiplier must be above 0; got {noise_multiplier}.")
     event = _event(noise_multiplier, sample_rate, steps)
     if accountant == "pld":
-        return float(_compose(event, neighbours).get_epsilon(delta))
+        return float(_compose([event], neighbours).get_epsilon(delta))
     if accountant != "rdp":
         names = " or ".join(get_args(AccountantName))
         raise ValueError(f"accountant must be {names}; got {accountant!r}.")
@@ -106,7 +123,7 @@ def noise_multiplier_for(
 
     def is_private(noise: float) -> bool:
         event = _event(noise, sample_rate, steps)
-        return bool(_compose(event, neighbours).get_delta(epsilon) <= delta)
+        return bool(_compose([event], neighbours).get_delta(epsilon) <= delta)
 
     return _smallest(is_private, guess)
 
@@ -118,7 +135,64 @@ def advantage_bound(noise_multiplier: float, sample_rate: float, steps: int) -> 
     It is the total variation distance between the two laws of all steps: delta at epsilon 0.
     """
     event = _event(noise_multiplier, sample_rate, steps)
-    return min(1.0, float(_compose(event, "replace_one").get_delta(0.0)))
+    return min(1.0, float(_compose([event], "replace_one").get_delta(0.0)))
+
+
+def composed_epsilon(
+    trainings: Mapping[PrivateTraining, int], delta: float, neighbours: Neighbours
+) -> float:
+    """Upper bound on the epsilon of several trainings on the same records, all published.
+
+    It composes privacy loss distributions. Settings are fixed in advance. It also covers the
+    release of one training that was chosen by the results of all.
+
+    Args:
+        trainings: Each kind of training, with the number of its trainings; at least one.
+        delta: In (0, 1).
+    """
+    events = [
+        _event(t.noise_multiplier, t.sample_rate, t.steps * count) for t, count in trainings.items()
+    ]
+    return float(_compose(events, neighbours).get_epsilon(delta))
+
+
+def selected_epsilon(
+    trainings: Collection[PrivateTraining],
+    mean: float,
+    shape: float,
+    delta: float,
+    neighbours: Neighbours,
+) -> float:
+    """Upper bound on the epsilon of the best of a random number of trainings, released alone.
+
+    Papernot and Steinke 2022 (arXiv 2110.03620), by the library's `RepeatAndSelectDpEvent` with
+    Rényi divergences. The number is drawn in advance, whatever the data are, and each training
+    draws its setting independently of the others. Every training counts as one with the least
+    noise, the largest rate and the most steps of all, which is less private than each.
+
+    Args:
+        trainings: Kinds of training that a setting may be; at least one.
+        mean: Mean number of trainings, at least 1.
+        shape: Distribution of the number: infinity for Poisson, 1 for geometric, 0 for logarithmic,
+            others for truncated negative binomial.
+        delta: In (0, 1).
+
+    Raises:
+        ValueError: If records are replaced, and batches are samples: their Rényi divergences are
+            not known to the library.
+    """
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    noise = min(each.noise_multiplier for each in trainings)
+    rate = max(each.sample_rate for each in trainings)
+    if neighbours == "replace_one":
+        if min(each.sample_rate for each in trainings) < 1:
+            raise ValueError("neighbours must be add_or_remove_one with batches; got replace_one.")
+        noise /= 2
+    event = _event(noise, rate, max(each.steps for each in trainings))
+    accountant = RdpAccountant().compose(RepeatAndSelectDpEvent(event, mean, shape))
+    return float(accountant.get_epsilon(delta))
 
 
 def _require_in_range(sample_rate: float, steps: int, delta: float, sampling: str) -> None:
@@ -142,31 +216,34 @@ def _event(noise_multiplier: float, sample_rate: float, steps: int) -> SelfCompo
     return SelfComposedDpEvent(step, steps)
 
 
-def _compose(event: SelfComposedDpEvent, neighbours: Neighbours) -> PLDAccountant:
+def _compose(events: Sequence[SelfComposedDpEvent], neighbours: Neighbours) -> PLDAccountant:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
     if neighbours not in (relations := get_args(Neighbours)):
         names = " or ".join(relations)
         raise ValueError(f"neighbours must be {names}; got {neighbours!r}.")
-    interval = min(_MAX_INTERVAL, _INTERVAL * _rough_epsilon(event))
+    interval = min(_MAX_INTERVAL, _INTERVAL * _rough_epsilon(events))
     relation = NeighboringRelation[neighbours.upper()]
     accountant = PLDAccountant(relation, value_discretization_interval=interval)
-    accountant.compose(event)
+    for event in events:
+        accountant.compose(event)
     return accountant
 
 
-def _rough_epsilon(event: SelfComposedDpEvent) -> float:
+def _rough_epsilon(events: Sequence[SelfComposedDpEvent]) -> float:
     """Order of magnitude of epsilon by the central limit theorem.
 
     Many steps are like one Gaussian release with a shift of mu standard deviations (Bu et al.,
     arXiv 1911.11607), whose losses have mean mu^2 / 2 and standard deviation mu.
     """
-    step = event.event
-    inverse = float(step.event.noise_multiplier) ** -2
-    sampled = float(step.sampling_probability) ** 2 * math.expm1(min(50.0, inverse))
-    mu = math.sqrt(event.count * min(sampled, inverse))
-    return mu**2 / 2 + 5 * mu
+    squares = 0.0
+    for event in events:
+        step = event.event
+        inverse = float(step.event.noise_multiplier) ** -2
+        sampled = float(step.sampling_probability) ** 2 * math.expm1(min(50.0, inverse))
+        squares += event.count * min(sampled, inverse)
+    return squares / 2 + 5 * math.sqrt(squares)
 
 
 def _smallest(is_private: Callable[[float], bool], guess: float) -> float:

@@ -224,13 +224,19 @@ PARAMETER_LEAKAGE = (
     "privacy/rho_mi_balanced",
 )
 _LEAKAGE = (*PARAMETER_LEAKAGE, "privacy/rho_kl_output")
+MECHANISM = ("mechanism/noise_multiplier", "mechanism/sample_rate", "mechanism/steps")
+"""Noise of private training, from which the epsilon of a search is composed."""
+
 _OTHERS = (
+    *MECHANISM,
     *(f"privacy/expected_false_positives_at_fpr_{rate}" for rate in FALSE_POSITIVE_RATES),
     "privacy/membership_advantage",
     "privacy/threshold_advantage_if_gaussian",
     "privacy/epsilon",
     "privacy/epsilon_lower_bound",
     "bound/advantage",
+    "bound/advantage_rho_kl",
+    "bound/advantage_dp",
     "bound/advantage_output",
     "flag/attack_beats_bound",
     "flag/constant_attack",

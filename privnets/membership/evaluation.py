@@ -6,7 +6,7 @@ import io
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import pyarrow
@@ -23,6 +23,7 @@ from privnets.membership.attacks.thresholds import error_deviations, gaussian_th
 from privnets.membership.config import (
     ATTACKS,
     FALSE_POSITIVE_RATES,
+    MECHANISM,
     PARAMETER_LEAKAGE,
     MembershipConfig,
     attack_keys,
@@ -112,7 +113,8 @@ def _parameter_leakage(
     if reason is None and sides is not None and halves is not None:
         reason = next(filter(None, map(leakage.why_undefined, (sides, *halves))), None)
     if reason is not None or sides is None or halves is None:
-        table.mark_undefined(reason or "", *PARAMETER_LEAKAGE, "bound/advantage")
+        bounds = "bound/advantage", "bound/advantage_rho_kl"
+        table.mark_undefined(reason or "", *PARAMETER_LEAKAGE, *bounds)
         return records
     rho_kl = leakage.extrapolated_jeffreys(sides, halves)
     mean = Mean.over if observed.control is None else observed.control.mean
@@ -123,7 +125,7 @@ def _parameter_leakage(
     caution = observed.caution or _heavy_tail(rho_kl)
     if caution is not None:
         table.add_note("privacy/rho_kl", caution)
-    _bound(table, "privacy/rho_kl", "bound/advantage")
+    _bound(table, "privacy/rho_kl", "bound/advantage", "bound/advantage_rho_kl")
     records["rho_kl"] = rho_kl.cpu().numpy()
     _information(table, observed, sides, seed)
     return records
@@ -179,14 +181,15 @@ def _output_leakage(table: MetricTable, observed: Observations) -> None:
     _bound(table, key, "bound/advantage_output")
 
 
-def _bound(table: MetricTable, leaked: str, bound: str) -> None:
+def _bound(table: MetricTable, leaked: str, *bounds: str) -> None:
     """Sets the bound on the advantage of any attack (theorem 1, corrected, sharp form)."""
     value, error = table.metrics[leaked], table.errors[leaked]
     low, middle, high = (
         float(measures.membership_advantage_bound(max(v, 0.0)))
         for v in (value - error, value, value + error)
     )
-    table.set_metric(bound, Mean(middle, (high - low) / 2))
+    for bound in bounds:
+        table.set_metric(bound, Mean(middle, (high - low) / 2))
 
 
 def _attack(
@@ -212,7 +215,7 @@ def _attack(
             continue
         guesses = attack.guess(trials)
         # Noise does not hide what is observed beside the release, such as the training loss.
-        if not is_private or "bound/advantage" in attack.bounds:
+        if not is_private or attack.bounds:
             answers.append(guesses)
         scores[name] = score = score_guesses(guesses, trials.member, shared_models=shared_models)
         if _is_constant(guesses.score, trials):
@@ -247,14 +250,17 @@ def _privacy(
 ) -> None:
     """Sets epsilon, the bound on epsilon by the attacks, and the bound on their advantage."""
     keys = ("privacy/epsilon", "privacy/epsilon_lower_bound", "flag/epsilon_contradicted")
+    others = ("bound/advantage_dp", *MECHANISM)
     if config.epsilon is None:
-        table.mark_undefined("training is not differentially private", *keys)
+        table.mark_undefined("training is not differentially private", *keys, *others)
         return
     if reason := table.notes.get(keys[0]):
-        table.mark_undefined(reason, *keys[1:])
+        table.mark_undefined(reason, *keys[1:], *others)
         table.add_note("bound/advantage", f"{reason}, so privacy/epsilon implies no bound")
         return
     guarantee = guarantee_of(config)
+    for name, value in asdict(guarantee.training).items():
+        table.metrics[f"mechanism/{name}"] = float(value)
     table.metrics[keys[0]] = guarantee.epsilon
     table.add_note(keys[0], guarantee.assumption)
     scores = [guesses.score for guesses in answers]
@@ -264,8 +270,10 @@ def _privacy(
     if bound > guarantee.replace_one_epsilon:
         limit = f"the accountant's {guarantee.replace_one_epsilon:.4f} for replaced records"
         table.add_note(keys[2], f"attacks show an epsilon of at least {bound:.4f}, above {limit}")
-    table.notes.pop("bound/advantage", None)
-    table.set_metric("bound/advantage", Mean(guarantee.advantage, 0.0))
+    table.metrics["bound/advantage_dp"] = guarantee.advantage
+    if not guarantee.advantage >= table.metrics["bound/advantage"]:
+        table.notes.pop("bound/advantage", None)
+        table.set_metric("bound/advantage", Mean(guarantee.advantage, 0.0))
 
 
 def _low_rates(table: MetricTable, prefix: str, score: AttackScore) -> None:

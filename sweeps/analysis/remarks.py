@@ -16,6 +16,7 @@ from sweeps.analysis.results import (
     is_only_searched,
     meets_constraints,
 )
+from sweeps.analysis.search_privacy import search_privacy
 from sweeps.analysis.text import format_count, format_number
 from sweeps.study.search import SEARCHES, has_model
 from sweeps.study.spec import Bounds
@@ -43,10 +44,12 @@ def front_remarks(
     """
     if not result.counts["finished"]:
         return []
+    private = search_privacy(result)
     if front.empty:
-        return [explain_empty_front(result, objectives, include_flagged=include_flagged)]
+        empty = explain_empty_front(result, objectives, include_flagged=include_flagged)
+        return [empty, *private]
     sentences = (note_unconfirmed(result), _note_early_end(result), _note_cut_front(result))
-    return [sentence for sentence in sentences if sentence]
+    return [*(sentence for sentence in sentences if sentence), *private]
 
 
 def explain_empty_front(

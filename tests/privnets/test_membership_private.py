@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import privnets
 from privnets import measures
 from privnets.contract import InvalidConfigError
-from privnets.differential_privacy.accounting import noise_multiplier_for
+from privnets.differential_privacy.accounting import (
+    PrivateTraining,
+    composed_epsilon,
+    noise_multiplier_for,
+)
+from privnets.membership.config import MECHANISM
 from privnets.membership.private import guarantee as guarantees
 from privnets.membership.private.guarantee import guarantee_of
 
@@ -51,7 +57,13 @@ def test_private_points_report_epsilon_its_lower_bound_and_the_bound_on_attacks(
         assert metrics["flag/epsilon_contradicted"] == 0
         assert metrics["flag/attack_beats_bound"] == 0
         limit = float(measures.privacy_advantage_bound(config.epsilon, config.delta))
-        assert metrics["bound/advantage"] <= limit
+        assert metrics["bound/advantage_dp"] <= limit
+        tighter = np.nanmin([metrics["bound/advantage_dp"], metrics["bound/advantage_rho_kl"]])
+        assert metrics["bound/advantage"] == tighter
+        noise, rate, steps = (metrics[key] for key in MECHANISM)
+        training = PrivateTraining(noise, rate, round(steps))
+        alone = composed_epsilon({training: 1}, config.delta, config.neighbours)
+        assert alone == pytest.approx(metrics["privacy/epsilon"], rel=2e-3)
         assert "delta 1e-05; neighbours: replace one record" in replicate.notes["privacy/epsilon"]
     assert ("Poisson" in replicates[0].notes["privacy/epsilon"]) == (kind == "steps")
 

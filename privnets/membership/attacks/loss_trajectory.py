@@ -21,11 +21,12 @@ class LossTrajectory(Attack):
     """Logistic regression on the logarithms of the losses at all checkpoints.
 
     It is fitted to the trajectories of shadow models, of members and of other records alike, and
-    serves all records. DP-SGD covers every checkpoint, so its bound holds.
+    serves all records. DP-SGD covers every checkpoint, so its bound holds; that of the released
+    parameters does not.
     """
 
     name = "loss_trajectory"
-    bounds = ("bound/advantage",)
+    bounds = ("bound/advantage_dp",)
 
     def why_unavailable(self, trials: Trials) -> str | None:
         """The attacker must see losses in the course of training."""

@@ -14,6 +14,7 @@ from functools import lru_cache
 from privnets import data, measures
 from privnets.differential_privacy.accounting import (
     Neighbours,
+    PrivateTraining,
     advantage_bound,
     epsilon_spent,
     noise_multiplier_for,
@@ -29,6 +30,7 @@ class Guarantee:
 
     Attributes:
         noise: Standard deviation of the noise on parameters, or the noise multiplier of DP-SGD.
+        training: Noise, rate and steps, from which a search's epsilon is composed.
         epsilon: For the neighbours of the configuration, at its delta.
         replace_one_epsilon: For replaced records, at the same delta.
         advantage: Largest advantage of any attack that sees everything that is released.
@@ -36,6 +38,7 @@ class Guarantee:
     """
 
     noise: float
+    training: PrivateTraining
     epsilon: float
     replace_one_epsilon: float
     advantage: float
@@ -65,7 +68,12 @@ def _of_steps(config: MembershipConfig) -> Guarantee:
     epsilon, replaced = (_cached_epsilon(noise, *schedule, config.delta, r) for r in relations)
     sampling = f"batches are Poisson samples of rate {config.sample_rate:g}; PLD accountant"
     return Guarantee(
-        noise, epsilon, replaced, advantage_bound(noise, *schedule), _describe(config, sampling)
+        noise,
+        PrivateTraining(noise, *schedule),
+        epsilon,
+        replaced,
+        advantage_bound(noise, *schedule),
+        _describe(config, sampling),
     )
 
 
@@ -78,8 +86,11 @@ def _of_released_parameters(config: MembershipConfig) -> Guarantee:
     sensitivity = _sensitivity(config, config.neighbours)
     noise = float(measures.gaussian_mechanism_sigma(config.epsilon, config.delta, sensitivity))
     replaced = _sensitivity(config, "replace_one")
+    # A replaced record counts as one removed and one added.
+    moves = 2 if config.neighbours == "replace_one" else 1
     return Guarantee(
         noise,
+        PrivateTraining(moves * noise / sensitivity),
         config.epsilon,
         _gaussian_epsilon(noise / replaced, config.delta),
         float(measures.gaussian_noise_advantage_bound(replaced, noise)),

@@ -5,13 +5,26 @@ from __future__ import annotations
 import math
 
 import pytest
+from dp_accounting import (
+    ComposedDpEvent,
+    GaussianDpEvent,
+    NeighboringRelation,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+from dp_accounting.dp_event import RepeatAndSelectDpEvent
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
 from scipy.stats import norm
 
 from privnets import measures
 from privnets.differential_privacy.accounting import (
+    PrivateTraining,
     advantage_bound,
+    composed_epsilon,
     epsilon_spent,
     noise_multiplier_for,
+    selected_epsilon,
 )
 
 
@@ -82,3 +95,47 @@ def test_accountants_refuse_no_noise_and_unknown_names():
         epsilon_spent(1.0, 0.1, 10, 1e-5, accountant="moments")
     with pytest.raises(ValueError, match="neighbours must be add_or_remove_one with rdp"):
         epsilon_spent(1.0, 0.1, 10, 1e-5, "replace_one", accountant="rdp")
+
+
+def test_composition_over_trainings_is_that_of_the_library() -> None:
+    """Three trainings of one kind, two of another and a release without sampling."""
+    kinds = {
+        PrivateTraining(1.2, 0.1, 50): 3,
+        PrivateTraining(2.0, 0.05, 100): 2,
+        PrivateTraining(3.0): 1,
+    }
+    events = [
+        SelfComposedDpEvent(PoissonSampledDpEvent(0.1, GaussianDpEvent(1.2)), 150),
+        SelfComposedDpEvent(PoissonSampledDpEvent(0.05, GaussianDpEvent(2.0)), 200),
+        GaussianDpEvent(3.0),
+    ]
+    for neighbours in ("add_or_remove_one", "replace_one"):
+        relation = NeighboringRelation[neighbours.upper()]
+        library = PLDAccountant(relation, value_discretization_interval=1e-4)
+        library.compose(ComposedDpEvent(events))
+        found = composed_epsilon(kinds, 1e-5, neighbours)
+        assert found == pytest.approx(library.get_epsilon(1e-5), rel=2e-3)
+        one = composed_epsilon({PrivateTraining(1.2, 0.1, 50): 1}, 1e-5, neighbours)
+        assert one == pytest.approx(epsilon_spent(1.2, 0.1, 50, 1e-5, neighbours))
+        assert one < found
+
+
+@pytest.mark.parametrize("shape", [math.inf, 1.0, 0.0, 2.5])
+def test_repeat_and_select_is_that_of_the_library(shape: float) -> None:
+    training = SelfComposedDpEvent(PoissonSampledDpEvent(0.07, GaussianDpEvent(1.5)), 240)
+    library = RdpAccountant().compose(RepeatAndSelectDpEvent(training, 24.0, shape))
+    kinds = [PrivateTraining(1.5, 0.07, 240), PrivateTraining(4.0, 0.05, 100)]
+    arguments = 24.0, shape, 1e-5
+    found = selected_epsilon(kinds, *arguments, "add_or_remove_one")
+    assert found == pytest.approx(library.get_epsilon(1e-5), rel=1e-12)
+    once = epsilon_spent(1.5, 0.07, 240, 1e-5)
+    assert once < found < composed_epsilon({kinds[0]: 24}, 1e-5, "add_or_remove_one")
+    with pytest.raises(ValueError, match="neighbours must be add_or_remove_one with batches"):
+        selected_epsilon(kinds, *arguments, "replace_one")
+
+
+def test_repeat_and_select_of_replaced_records_has_twice_their_change() -> None:
+    """The library's Gaussian event has no neighbours with Renyi divergences: its shift counts."""
+    replaced = selected_epsilon([PrivateTraining(6.0)], 10.0, 1.0, 1e-5, "replace_one")
+    added = selected_epsilon([PrivateTraining(3.0)], 10.0, 1.0, 1e-5, "add_or_remove_one")
+    assert replaced == pytest.approx(added)

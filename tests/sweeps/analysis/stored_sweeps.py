@@ -16,7 +16,7 @@ def write_sweep(
     storage: Path,
     sweep: str,
     objectives: dict[str, str],
-    metrics: Sequence[tuple[float, float] | None],
+    metrics: Sequence[tuple[float, ...] | None],
     *,
     replicates: int = 2,
     dataset: str = "digits",
@@ -25,6 +25,7 @@ def write_sweep(
     space: Mapping[str, object] | None = None,
     noise: Callable[[int], Sequence[float]] | None = None,
     flags: Sequence[float] = (),
+    search: Mapping[str, object] | None = None,
 ) -> None:
     """Writes a sweep with one point per pair of metrics; None writes a failed point.
 
@@ -40,6 +41,7 @@ def write_sweep(
             "space": space or {"train_size": {"grid": [50, 100]}},
             "replicates": replicates,
             "objectives": objectives,
+            "search": search or {},
         }
     )
     planned, ledger = make_plan(study), Ledger(str(storage), sweep)
@@ -47,7 +49,7 @@ def write_sweep(
     for place, (point, values) in enumerate(zip(planned.points, metrics, strict=True)):
         flagged = {"flag/attack_beats_bound": flags[place]} if flags else {}
 
-        def metrics_of(seed: int, means: tuple[float, float] | None = values) -> dict[str, float]:
+        def metrics_of(seed: int, means: tuple[float, ...] | None = values) -> dict[str, float]:
             if means is None:
                 return {}
             added = noise(seed) if noise else (0.0,) * len(means)
