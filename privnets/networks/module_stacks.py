@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +16,7 @@ from torch.func import functional_call, vmap
 
 from privnets.networks.forms import Form, compute_fastest
 from privnets.networks.precision import cast_inputs
+from privnets.networks.training import differentiable
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 ImageShape: TypeAlias = tuple[int, int, int]
@@ -95,7 +98,7 @@ def stack_states(
     Raises:
         ValueError: If modules differ in the names of their tensors, or in what is frozen.
     """
-    states = [split_tensors(module.float().to(device)) for module in modules]
+    states = [split_tensors(module.to(device)) for module in modules]
     if any(list(map(list, state)) != list(map(list, states[0])) for state in states):
         raise ValueError("modules must have the same parameters and freeze the same ones.")
     trained, others = (
@@ -106,12 +109,99 @@ def stack_states(
     return list(trained.values()), others
 
 
+def stacking_obstacle(
+    modules: Sequence[torch.nn.Module], inputs: Sequence[Tensor], *, vectorised: bool = True
+) -> str:
+    """Reason why a stack does not compute what its modules compute alone; empty if it does.
+
+    Outputs, gradients and buffers of a step of training are compared, then outputs in evaluation
+    mode. Recomputation in the backward pass, tensors outside of parameters and buffers, and tensors
+    that share memory can make them differ. The modules are changed.
+
+    Args:
+        inputs: Each of shape [S, n, ...].
+    """
+    try:
+        parameters, others = stack_states(modules, inputs[0].device.type)
+        stack = ModuleStack(modules[0], vectorised=vectorised)
+        for training in (True, False) if parameters else (False,):  # frozen ones do not train
+            for module in modules:
+                module.train(training)
+            before = _random_state()
+            outputs, slopes = _step(parameters, inputs, partial(stack, parameters, buffers=others))
+            if vectorised and _random_state() != before:
+                return "it draws random numbers"
+            for i, module in enumerate(modules):
+                own, rest = split_tensors(module)
+                alone, expected = _step(list(own.values()), [x[i] for x in inputs], module)
+                kept = [others[name][i] for name in rest]
+                pairs = [([outputs[i]], [alone]), ([g[i] for g in slopes], expected)]
+                if not all(_are_close(*pair) for pair in (*pairs, (kept, list(rest.values())))):
+                    return "its outputs, gradients or buffers in a stack differ from those alone"
+    except Exception as error:  # vmap raises several types, and so may the module
+        return str(error).partition("\n")[0].partition(". ")[0]
+    return ""
+
+
+def _step(
+    parameters: Sequence[Tensor], inputs: Sequence[Tensor], call: Callable[..., Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """Outputs of a call, and gradients of parameters, which move along them, and of inputs."""
+    records = [x.detach().clone().requires_grad_() for x in inputs]
+    with differentiable(parameters):
+        outputs = call(*(x.clone() for x in records))  # a module may change its inputs
+        loss = outputs.square().sum() + outputs.sum()
+        slopes = torch.autograd.grad(loss, [*parameters, *records], materialize_grads=True)
+    with torch.no_grad():
+        for parameter, slope in zip(parameters, slopes, strict=False):
+            parameter.sub_(0.01 * slope)
+    return outputs.detach(), list(slopes)
+
+
+def _are_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    """Whether tensors are equal but for rounding, relative to the largest number of them all."""
+    sizes = [e.double().abs().nan_to_num(0, 0, 0).max().item() for e in expected if e.numel()]
+    near = 1e-4 * max(sizes, default=0.0) + 1e-7
+    return all(
+        torch.allclose(f, e, rtol=1e-3, atol=near, equal_nan=True)
+        for f, e in zip(found, expected, strict=True)
+    )
+
+
+def draws_random_numbers(call: Callable[[], object]) -> bool:
+    """Whether a call on a CPU draws from the generators of torch, NumPy or Python."""
+    before = _random_state()
+    call()
+    return _random_state() != before
+
+
+def _random_state() -> tuple[object, ...]:
+    numbers = np.random.get_state(legacy=False)["state"]
+    drawn = numbers["key"].tobytes(), numbers["pos"]
+    return random.getstate(), drawn, torch.get_rng_state().numpy().tobytes()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Context in which torch, NumPy and Python draw from a seed; their own states return after."""
+    own, numbers = random.getstate(), np.random.get_state()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(own)
+            np.random.set_state(numbers)
+
+
 def draw_parameters(
-    make: Callable[[], torch.nn.Module], random: np.random.Generator
+    make: Callable[[], torch.nn.Module], source: np.random.Generator
 ) -> list[Tensor]:
     """Tensors of one module as its constructor draws them, not stacked: those that train first."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(random.integers(2**62)))
+    with seeded(int(source.integers(2**62))):
         trained, others = split_tensors(make())
     return [tensor.detach().clone() for tensor in (*trained.values(), *others.values())]
 

@@ -211,13 +211,14 @@ class StackedMomentum:
 @contextmanager
 def differentiable(parameters: Sequence[Tensor]) -> Iterator[None]:
     """Context in which parameters require gradients."""
+    before = [parameter.requires_grad for parameter in parameters]
     for parameter in parameters:
         parameter.requires_grad_(True)
     try:
         yield
     finally:
-        for parameter in parameters:
-            parameter.requires_grad_(False)
+        for parameter, required in zip(parameters, before, strict=True):
+            parameter.requires_grad_(required)
 
 
 def add_prefix(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -53,7 +53,7 @@ def _data(records: int, *shape: int) -> tuple[Tensor, Tensor]:
 
 
 def _private(make: Callable[[], nn.Module], models: int, x: Tensor, y: Tensor, rate: float) -> None:
-    stack = StackInTraining.of([make() for _ in range(models)], "cpu", vectorised=True)
+    stack = StackInTraining.of([make() for _ in range(models)], "cpu")
     gradients, _ = clipped_gradients(stack.network, x.shape[1:], record_losses)
     one = torch.ones(models)
     schedule = PrivateSchedule(_STEPS, rate, _CLIP * one, _NOISE * one, 0 * one)
@@ -150,7 +150,7 @@ def _shadow_batches(models: int, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor,
 
 def _stacked_shadows(models: int, x: Tensor, y: Tensor) -> None:
     make = partial(cnn, (1, 8, 8), 10)
-    stack = StackInTraining.of([make() for _ in range(models)], "cpu", vectorised=True)
+    stack = StackInTraining.of([make() for _ in range(models)], "cpu")
     recipe = TrainingRecipe(steps=_STEPS, learning_rate=_RATE)
     train(stack, _shadow_batches(models, x, y), recipe, lambda steps: None)
 

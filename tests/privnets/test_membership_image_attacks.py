@@ -16,7 +16,8 @@ from privnets.membership.attacks.lira import LiraOffline, LiraOnline
 from privnets.membership.attacks.loss_trajectory import LossTrajectory, fit_log_odds
 from privnets.membership.observations import Universe
 from privnets.membership.user_models.augmentation import augment, changed_copies, largest_shift
-from privnets.membership.user_models.module_training import ModuleJob, ModuleTrainer
+from privnets.membership.user_models.module_training import ModuleTrainer
+from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.membership.user_models.output_training import OutputRequest
 from privnets.reference_models import Comparison, References
 
@@ -200,7 +201,7 @@ def test_private_modules_train_the_same_in_a_stack_and_one_by_one(model, folder,
     assert note.startswith("modules were stacked; ")
     assert note.endswith("; ghost clipping") == (model == "cnn")
     assert ("each example's gradient was computed: Residual" in note) == (model == "residual")
-    monkeypatch.setattr(ModuleJob, "obstacle", lambda job: "by request")
+    monkeypatch.setattr(ModuleSource, "obstacle", lambda job: "by request")
     np.testing.assert_allclose(stacked, fit_modules(own)[0], rtol=1e-3, atol=1e-3)
     assert np.ptp(stacked[:, 0], axis=0).max() > 0.01
 
@@ -228,10 +229,10 @@ def test_private_steps_of_a_module_are_those_of_its_recipe(folder):
     assert more.structure() != own.structure()
 
 
-def test_batch_normalisation_fails_a_private_point_with_the_reason(folder):
+def test_batch_normalisation_is_refused_before_private_training(folder):
     model = {"torch": "own_nets:normalised", "training": {"steps": 3}}
-    (point,) = EXPERIMENT.run([private(features=5, model=model)])
-    assert "BatchNorm1d, which mixes the records of a batch" in point.replicates[0].failure
+    with pytest.raises(InvalidConfigError, match="BatchNorm1d, which mixes the records of a batch"):
+        EXPERIMENT.run([private(features=5, model=model)])
 
 
 @pytest.mark.parametrize(

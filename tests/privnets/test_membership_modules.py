@@ -17,6 +17,7 @@ from privnets.membership.observations import Universe
 from privnets.membership.user_models.forms import TrainingRecipe
 from privnets.membership.user_models.module_stacks import StackInTraining, train
 from privnets.membership.user_models.module_training import ModuleJob, ModuleTrainer
+from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.membership.user_models.output_training import OutputRequest
 from tests.support import requires_data
 
@@ -48,6 +49,13 @@ def broken(inputs, outputs):
 
 def flat(inputs, outputs):
     return nn.Sequential(nn.Linear(inputs, outputs), nn.Flatten(0))
+
+class Pair(nn.Linear):
+    def forward(self, x):
+        return super().forward(x), x
+
+def pair(inputs, outputs):
+    return Pair(inputs, outputs)
 
 def linear(inputs, outputs):
     return nn.Linear(inputs, outputs)
@@ -100,7 +108,7 @@ def test_a_stack_gives_the_same_models_as_training_one_by_one(
     own = config(location, arrays, training=training)
     stacked, note = fit_modules(own)
     assert note == "modules were stacked"
-    monkeypatch.setattr(ModuleJob, "obstacle", lambda job: "by request")
+    monkeypatch.setattr(ModuleSource, "obstacle", lambda job: "by request")
     alone, note = fit_modules(own)
     assert note == "modules were trained one by one: by request"
     np.testing.assert_allclose(stacked, alone, rtol=1e-3, atol=1e-3)
@@ -128,7 +136,7 @@ def test_frozen_parameters_stay_and_the_others_train_as_under_torch(optimizer):
     recipe = TrainingRecipe(
         optimizer=optimizer, steps=5, learning_rate=0.1, momentum=0.0, weight_decay=0.1
     )
-    stack = StackInTraining.of(modules, "cpu", vectorised=True)
+    stack = StackInTraining.of(modules, "cpu")
     train(stack, zip(x, y, strict=True), recipe, lambda steps: None)
     kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     for i, module in enumerate(modules):
@@ -152,7 +160,7 @@ def test_full_batch_descent_equals_plain_torch():
     universe = request.universe
     index = torch.from_numpy(request.design.sets[0].astype(np.int64))
     x, y = universe.x.float()[index], universe.y.float()[index]
-    module = ModuleJob.make(request, "cpu").module(0)
+    module = ModuleJob.make(request, "cpu").source.module(0)
     optimiser = torch.optim.SGD(module.parameters(), 0.1, momentum=0.5, weight_decay=0.2)
     for _ in range(9):
         optimiser.zero_grad()
@@ -175,22 +183,13 @@ def test_a_module_is_attacked_on_images_and_on_a_torch_data_set():
 
 
 @pytest.mark.parametrize(
-    ("location", "reason"),
-    [
-        ("broken", "RuntimeError: mat1 and mat2"),
-        ("flat", "'own_modules:flat' must return [records, 2]; got [8, 1] for 4 records"),
-    ],
-)
-def test_a_module_that_fails_or_returns_another_shape_fails_its_point(location, reason):
-    (point,) = EXPERIMENT.run([config(location)])
-    assert reason in point.replicates[0].failure
-
-
-@pytest.mark.parametrize(
     ("location", "fields", "error"),
     [
         ("net", {"params": {"widht": 3}}, r"model.params.widht .*: width \(did you mean width"),
         ("net", {"training": {"batch_size": 21}}, "batch_size must be at most train_size, 20"),
+        ("broken", {}, "RuntimeError: mat1 and mat2"),
+        ("flat", {}, r"'own_modules:flat', which must return \[records, 2\]; got \[8\] for 4"),
+        ("pair", {}, r"must return \[records, 2\]; got a tuple"),
     ],
 )
 def test_settings_that_do_not_fit_are_invalid(location, fields, error):

@@ -30,6 +30,7 @@ from privnets.adversarial.training.inference_networks import (
 )
 from privnets.adversarial.training.objectives import GameStep, build_objective
 from privnets.adversarial.training.releasers import Releaser, build_releaser
+from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.networks.layers import stack_parameters
 from privnets.networks.memory import keep_freed_memory
 from privnets.networks.precision import computed_in
@@ -105,9 +106,18 @@ class Game:
             Place before the call and reason of each removed member.
         """
         pretraining = min(steps, self._pretraining - self._pretrained)
+        self._set_training(True)
         self._pretrain(pretraining)
         self._play(steps - pretraining)
+        self._set_training(False)
         return self._remove_diverged()
+
+    def _set_training(self, training: bool) -> None:
+        """Puts networks of users into training or evaluation mode."""
+        self._network.set_training(training)
+        for group in self._groups:
+            if isinstance(group.architecture, ModuleClassifier):
+                group.architecture.set_training(training)
 
     def record_releaser(self, member: int) -> RecordReleaser:
         """One member's releaser as trained so far, which releases any records of the pool."""

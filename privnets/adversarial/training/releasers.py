@@ -61,6 +61,9 @@ class Releaser(ABC):
         """Shape of the noise for the release of one record: by default that of the record."""
         return tuple(record_shape)
 
+    def set_training(self, training: bool) -> None:  # noqa: B027
+        """Puts a user's modules into training or evaluation mode."""
+
     def released_together(self, record_shape: Sequence[int]) -> int:
         """Number of records that are released at once after training."""
         numbers = max(math.prod(record_shape), math.prod(self.noise_shape(record_shape)), 1)
@@ -428,6 +431,10 @@ class ModuleReleaser(Releaser):
     def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Releases records of any shape; see `Releaser.release`."""
         return self._modules(parameters, batch.x, batch.noise)
+
+    def set_training(self, training: bool) -> None:
+        """See `Releaser.set_training`."""
+        self._modules.set_training(training)
 
 
 def module_releaser(

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from safetensors.torch import save
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from privnets.adversarial.config import NetworkReference
 from privnets.data import UserFormError
@@ -20,7 +22,9 @@ from privnets.data.user_files import describe_error, import_object
 from privnets.networks.module_stacks import (
     ModuleStack,
     draw_parameters,
+    draws_random_numbers,
     stack_states,
+    stacking_obstacle,
 )
 
 Module: TypeAlias = torch.nn.Module
@@ -44,25 +48,55 @@ class UserModules:
             entry: Field of the configuration, for errors.
 
         Raises:
-            UserFormError: If the module fails, or is trained although it has buffers.
+            UserFormError: If the module fails, or cannot be trained in a game.
         """
-        self._make, self._entry = make, entry
-        module = self._create()
-        zeros = [torch.zeros(2, _TRIED_RECORDS, *shape) for shape in shapes]
-        parameters, others = stack_states([module, module], "cpu")
+        self._make, self._entry, self._shapes = make, entry, shapes
+        modules = [self._create() for _ in range(2)]
+        uniform = torch.Generator().manual_seed(0)
+        inputs = [torch.rand(2, _TRIED_RECORDS, *shape, generator=uniform) for shape in shapes]
+        parameters, others = stack_states(modules, "cpu")
         self.trained, self._others = len(parameters), list(others)
-        tensors = [*parameters, *others.values()]
-        self._stack = ModuleStack(module)
+        self.output = self._try(modules[0].eval(), inputs)
+        if self.trained:
+            self._try(modules[0].train(), inputs)
+        self._stack = ModuleStack(modules[0])
+        if stacking_obstacle(modules, inputs):
+            self._stack = ModuleStack(modules[0], vectorised=False)
+            if reason := stacking_obstacle(modules, inputs, vectorised=False):
+                raise self._refusal(f"a module that cannot train among others: {reason}")
+        self.set_training(False)
+
+    def _try(self, module: Module, inputs: Sequence[Tensor]) -> tuple[int, ...]:
+        """Shape of the output for one record.
+
+        Raises:
+            UserFormError: If the module fails, draws random numbers, or changes its buffers.
+        """
+        outputs: list[Any] = []
+        before = {name: buffer.clone() for name, buffer in module.named_buffers()}
         try:
-            self.output = self(tensors, *zeros).shape[2:]
-        except Exception:  # vmap raises several types, and so may the module
-            self._stack = ModuleStack(module, vectorised=False)
-            try:
-                self.output = self(tensors, *zeros).shape[2:]
-            except Exception as error:
-                given = f"a module that fails: {describe_error(error)}"
-                expected = f"one that takes inputs of shapes {describe_shapes(shapes)}"
-                raise UserFormError(f"{entry}.torch", given, expected) from error
+            is_random = draws_random_numbers(
+                lambda: outputs.append(module(*(x[0].clone() for x in inputs)))
+            )
+        except Exception as error:  # any exception of the user's code
+            raise self._refusal(f"a module that fails: {describe_error(error)}") from error
+        if is_random:
+            raise self._refusal("a module that draws random numbers, as dropout does")
+        for name, buffer in module.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                raise self._refusal(f"a module that changes the buffer {name}")
+        if not isinstance(outputs[0], Tensor):
+            raise self._refusal(f"a module that returns a {type(outputs[0]).__name__}")
+        return tuple(outputs[0].shape[1:])
+
+    def _refusal(self, given: str) -> UserFormError:
+        shapes = describe_shapes(self._shapes)
+        expected = f"one that maps inputs of shapes {shapes} to a tensor, by constant rules"
+        return UserFormError(f"{self._entry}.torch", given, expected)
+
+    def set_training(self, training: bool) -> None:
+        """Puts the modules into training or evaluation mode; frozen ones stay in the latter."""
+        self._stack.module.train(training and self.trained > 0)
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Tensors of one module, as its constructor draws them."""
@@ -78,7 +112,9 @@ class UserModules:
     def __call__(self, tensors: Sequence[Tensor], *inputs: Tensor) -> Tensor:
         """Outputs [S, n, ...] of inputs [S, n, ...] by tensors [S, ...]."""
         others = dict(zip(self._others, tensors[self.trained :], strict=True))
-        return self._stack(tensors[: self.trained], *inputs, buffers=others)
+        # A module may change its inputs, which other networks share.
+        own = [x.clone() for x in inputs]
+        return self._stack(tensors[: self.trained], *own, buffers=others)
 
     def _create(self) -> Module:
         entry = f"{self._entry}.torch"
@@ -91,11 +127,10 @@ class UserModules:
             raise UserFormError(entry, given, "one that returns a torch module") from error
         if not isinstance(module, Module) or not any(True for _ in module.parameters()):
             raise UserFormError(entry, type(module).__name__, "a torch module with parameters")
-        buffers = [name for name, _ in module.named_buffers()]
-        if buffers and any(p.requires_grad for p in module.parameters()):
-            given = f"a module with the buffer {buffers[0]}"
-            raise UserFormError(entry, given, "one without buffers or batch normalisation")
-        return module.float().eval()
+        if any(map(is_lazy, chain(module.parameters(), module.buffers()))):
+            with torch.no_grad():
+                module.eval()(*(torch.zeros(_TRIED_RECORDS, *shape) for shape in self._shapes))
+        return module.float()
 
 
 @dataclass(frozen=True)
@@ -123,6 +158,10 @@ class ModuleClassifier:
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Logits [S, n, classes]; see `Architecture.forward`."""
         return self._modules(parameters, x)
+
+    def set_training(self, training: bool) -> None:
+        """Puts the modules into training or evaluation mode."""
+        self._modules.set_training(training)
 
     def check(self) -> None:
         """Makes a module and tries it.

@@ -58,6 +58,10 @@ class ImageModel(ModuleModel):
             batch = config.sample_rate * config.train_size
         return config.steps * batch * features * self.seconds_per_number
 
+    def invalid_modules(self, config: MembershipConfig) -> list[InvalidField]:
+        """Always none: a packaged network needs no trial."""
+        return []
+
     def invalid_parameters(self) -> list[InvalidField]:
         """Always none: a packaged factory has no parameters, and would load torch."""
         return []

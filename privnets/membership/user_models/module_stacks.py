@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from privnets.membership.user_models.forms import TrainingRecipe
-from privnets.networks.module_stacks import ModuleStack, stack_states
+from privnets.networks.module_stacks import ModuleStack, split_tensors, stack_states
 from privnets.networks.training import FusedAdam, StackedMomentum, differentiable
 
 _FEW_CLASSES = 16  # up to them, a CPU takes the softmax of columns several times as fast as of rows
@@ -19,11 +19,11 @@ _FEW_CLASSES = 16  # up to them, a CPU takes the softmax of columns several time
 
 @dataclass(frozen=True, eq=False)
 class StackInTraining:
-    """Modules of equal shape with their parameters and buffers, S of them.
+    """Modules of equal shape with their tensors, S of them; or one module as it is.
 
     Attributes:
-        parameters: Each of shape [S, ...].
-        buffers: Each of shape [S, ...].
+        parameters: Parameters that train, each of shape [S, ...].
+        buffers: Frozen parameters and buffers, each of shape [S, ...].
     """
 
     network: ModuleStack
@@ -31,30 +31,43 @@ class StackInTraining:
     buffers: dict[str, Tensor]
 
     @classmethod
-    def of(
-        cls, modules: Sequence[torch.nn.Module], device: str, *, vectorised: bool
-    ) -> StackInTraining:
-        """Stacks modules, in float32."""
+    def of(cls, modules: Sequence[torch.nn.Module], device: str) -> StackInTraining:
+        """Stacks modules."""
         parameters, buffers = stack_states(modules, device)
-        return cls(ModuleStack(modules[0], vectorised=vectorised), parameters, buffers)
+        modules[0].eval()
+        return cls(ModuleStack(modules[0]), parameters, buffers)
 
-    def split(self) -> list[StackInTraining]:
-        """Returns the stacks that train by themselves; they share the tensors of this one."""
+    @classmethod
+    def alone(cls, module: torch.nn.Module, device: str) -> StackInTraining:
+        """Prepares one module, which is called as it is; the stack shares its tensors."""
+        trained, others = split_tensors(module.to(device).eval())
+        for parameter in trained.values():
+            parameter.data = parameter.data.contiguous()  # `FusedAdam` ignores strides
+        return cls(
+            ModuleStack(module, vectorised=False),
+            [parameter.detach()[None] for parameter in trained.values()],
+            {name: tensor.detach()[None] for name, tensor in others.items()},
+        )
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """Tensors of which a loss has gradients: the parameters, or those of the module itself."""
         if self.network.vectorised:
-            return [self]
-        return [
-            StackInTraining(
-                self.network,
-                [tensor[i : i + 1] for tensor in self.parameters],
-                {name: tensor[i : i + 1] for name, tensor in self.buffers.items()},
-            )
-            for i in range(len(self.parameters[0]))
-        ]
+            return self.parameters
+        return list(split_tensors(self.network.module)[0].values())
+
+    def set_training(self, training: bool) -> None:
+        """Puts the modules into training or evaluation mode."""
+        if self.network.module.training != training:
+            self.network.module.train(training)
 
     def __call__(self, x: Tensor, *, training: bool) -> Tensor:
         """Outputs [S, n, ...] of records [S, n, ...]; in training, buffers may change."""
-        self.network.module.train(training)
-        return self.network(self.parameters, x, buffers=self.buffers)
+        self.set_training(training)
+        if self.network.vectorised:
+            return self.network(self.parameters, x, buffers=self.buffers)
+        outputs: Tensor = self.network.module(x[0])
+        return outputs[None]
 
 
 def train(
@@ -90,10 +103,10 @@ def make_optimiser(stack: StackInTraining, recipe: TrainingRecipe) -> FusedAdam 
 
 def loss_gradients(stack: StackInTraining, x: Tensor, y: Tensor) -> list[Tensor]:
     """Gradients of the mean cross-entropy, or squared error, of each module."""
-    with differentiable(stack.parameters):
+    with differentiable(leaves := stack.leaves):
         loss = record_losses(stack(x, training=True), y).mean(1)
-        gradients = torch.autograd.grad(loss.sum(), stack.parameters, materialize_grads=True)
-    return list(gradients)
+        gradients = torch.autograd.grad(loss.sum(), leaves, materialize_grads=True)
+    return [g.view_as(p) for g, p in zip(gradients, stack.parameters, strict=True)]
 
 
 def record_losses(outputs: Tensor, y: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 
+from privnets import data
 from privnets.contract import InvalidField
 from privnets.data import DatasetInfo, UserFormError
 from privnets.data.user_files import describe_error, import_object
@@ -12,10 +13,16 @@ from privnets.membership.models import UserModel
 from privnets.membership.user_models.forms import ModuleReference
 from privnets.membership.user_models.parameters import unknown_parameters
 
+if TYPE_CHECKING:
+    from privnets.membership.user_models.module_training import ModuleTrainer
+
 Inputs: TypeAlias = int | tuple[int, ...]
 
 MOST_QUERIES: Final[dict[Augmentation, int]] = {"none": 1, "shift": 9, "flip_and_shift": 18}
 """Copies of an image, itself included, that attacks may ask about with each augmentation."""
+
+
+_TRIED: Final[set[str]] = set()
 
 
 class ModuleModel(UserModel):
@@ -52,7 +59,21 @@ class ModuleModel(UserModel):
         if config.checkpoints > steps:
             expected = f"at most the steps of training, {steps}"
             invalid.append(InvalidField("checkpoints", str(config.checkpoints), expected))
-        return invalid + _invalid_changes(config, info)
+        invalid += _invalid_changes(config, info)
+        return invalid or self.invalid_modules(config)
+
+    def invalid_modules(self, config: MembershipConfig) -> list[InvalidField]:
+        """Tries a module on a few records, as it will be trained, once in a process."""
+        parts = [data.fingerprint(config.dataset), self.reference.digest(), str(self.reference)]
+        parts += [str(config.features), str(config.train_size), str(config.private_mechanism)]
+        tried = "; ".join(parts)
+        if tried not in _TRIED:
+            try:
+                cast("ModuleTrainer", self.load_trainer()).check(config)
+            except UserFormError as error:
+                return [InvalidField(error.field, error.given, error.expected)]
+            _TRIED.add(tried)
+        return []
 
     def invalid_parameters(self) -> list[InvalidField]:
         """Returns the given parameters that the user's factory does not have."""

@@ -21,6 +21,7 @@ from privnets.randomness import stream_key
 
 SOURCE = """\
 import torch
+from torch.utils.checkpoint import checkpoint
 
 SHIFT = 1  # in place of a file of weights
 
@@ -61,8 +62,39 @@ def all_frozen(shape, noise):
     return Copier(shape, noise).requires_grad_(False)
 
 
-def normalised(shape, noise):
-    return torch.nn.BatchNorm1d(shape[0])
+class Normalised(Copier):
+    def __init__(self, shape, noise):
+        super().__init__(shape, noise)
+        self.normal = torch.nn.BatchNorm1d(shape[0])
+
+    def forward(self, x, noise):
+        return self.normal(super().forward(x, noise))
+
+
+class WithDropout(Copier):
+    def forward(self, x, noise):
+        return torch.nn.functional.dropout(super().forward(x, noise), training=self.training)
+
+
+class Recomputed(Copier):
+    def forward(self, x, noise):
+        forward = super().forward
+        return checkpoint(lambda x: forward(x, noise) * self.bias.exp(), x, use_reentrant=False)
+
+
+class Rounded(Copier):
+    def forward(self, x, noise):
+        x.mul_(2)  # in place: other networks see their own copy
+        soft = torch.tanh(super().forward(x, noise))
+        return soft if self.training else soft.sign()
+
+
+def tuple_of(shape, noise):
+    class Two(Copier):
+        def forward(self, x, noise):
+            return super().forward(x, noise), noise
+
+    return Two(shape, noise)
 
 
 def service(inputs, classes, label):
@@ -150,6 +182,19 @@ def test_frozen_parameters_stay_in_the_game() -> None:
     )
 
 
+def test_a_network_trains_in_training_mode_and_releases_in_evaluation_mode() -> None:
+    config = config_of(releaser={"torch": "own_networks:Rounded"})
+    problem = problem_of(config)
+    pool, splits = load_pool(problem, [config], "cpu")
+    game = Game(problem, [config], pool, splits)
+    before = game.parameters(0)
+    game.advance(3)
+    after = game.parameters(0)
+    assert not torch.equal(before[0], after[0])  # a sign alone has no gradient
+    released = game.record_releaser(0).release(splits[0].test, "test")
+    assert set(released.unique().tolist()) == {-1.0, 1.0}
+
+
 def test_a_stored_network_names_no_code_and_needs_its_function() -> None:
     config = config_of()
     (parameters,) = _parameters([config])
@@ -179,7 +224,10 @@ def test_changed_code_is_another_point(tmp_path) -> None:
     ("name", "words"),
     [
         ("absent", "cannot be imported"),
-        ("normalised", "the buffer running_mean"),
+        ("Normalised", "changes the buffer normal.running_mean"),
+        ("WithDropout", "draws random numbers"),
+        ("Recomputed", "cannot train among others"),
+        ("tuple_of", "returns a tuple"),
         ("short", r"have the shape \[n, 1\]; expected \[n, 2\]"),
         ("failing", "no network today"),
         ("SOURCE", "cannot be imported"),

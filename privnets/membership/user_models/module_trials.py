@@ -1,0 +1,171 @@
+"""Modules of one configuration: made from seeds, and tried on a few records before they train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from privnets import data
+from privnets.data import UserFormError
+from privnets.data.user_files import describe_error
+from privnets.differential_privacy.module_gradients import clipped_gradients
+from privnets.membership.config import MembershipConfig
+from privnets.membership.observations import Universe
+from privnets.membership.user_models.forms import ModuleReference
+from privnets.membership.user_models.module_stacks import StackInTraining, record_losses
+from privnets.membership.user_models.modules import Inputs, ModuleModel, input_shape, make_module
+from privnets.networks.module_stacks import (
+    draws_random_numbers,
+    seeded,
+    split_tensors,
+    stacking_obstacle,
+)
+from privnets.randomness import generator
+
+_TRIAL_RECORDS = 4
+# Convolutions of a stack are grouped, which a CPU computes up to twice slower for larger images.
+_MAX_PIXELS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleSource:
+    """Modules of one configuration, with the records of its data set on a device.
+
+    Attributes:
+        x: Records, float32, shape [N, *inputs].
+        y: Targets: int64 for classes, float32 for numbers.
+    """
+
+    config: MembershipConfig
+    reference: ModuleReference
+    inputs: Inputs
+    outputs: int
+    x: Tensor
+    y: Tensor
+
+    @classmethod
+    def load(cls, config: MembershipConfig, universe: Universe, device: str) -> ModuleSource:
+        """Copies the records to a device."""
+        described, info = cast(ModuleModel, config.target_model), data.info(config.dataset)
+        inputs, x = input_shape(config, info), universe.x.to(device).float()
+        x = x if isinstance(inputs, int) else x.reshape(len(x), *inputs)
+        y = universe.y.to(device)
+        classes = universe.classes if described.classifies(info) else 1
+        y = y.long() if classes > 1 else y.float()
+        return cls(config, described.recipe(config), inputs, classes, x, y)
+
+    @property
+    def batch_size(self) -> int:
+        """Records in a batch."""
+        return self.reference.training.batch_size or self.config.train_size
+
+    @property
+    def is_private(self) -> bool:
+        """Whether modules train by DP-SGD."""
+        return self.config.private_mechanism == "dp_sgd"
+
+    def seed(self, model: int, purpose: str) -> int:
+        """Seed of a model for one purpose."""
+        return int(generator(self.config.seed, f"model {model} {purpose}").integers(2**31))
+
+    def module(self, model: int) -> torch.nn.Module:
+        """Makes a module with the random parameters of a model."""
+        with seeded(self.seed(model, "parameters")):
+            module: torch.nn.Module = make_module(self.reference, self.inputs, self.outputs)
+            if any(map(is_lazy, chain(module.parameters(), module.buffers()))):
+                with torch.no_grad():
+                    module.eval()(self.x[:2].cpu())  # sets the shapes of its parameters
+        return module
+
+    def check(self) -> None:
+        """Tries a module in evaluation mode, in training, and by DP-SGD if it trains so.
+
+        Raises:
+            UserFormError: If the module cannot be trained or asked.
+        """
+        module = self.module(0).to(self.x.device)
+        trained, _ = split_tensors(module)
+        if not trained:
+            raise self._refusal("has no parameter that requires a gradient")
+        for name, parameter in trained.items():
+            if parameter.dtype != torch.float32:
+                given = f"trains parameter {name} in {str(parameter.dtype).removeprefix('torch.')}"
+                raise self._refusal(f"{given}; parameters that train must be float32")
+        try:
+            with seeded(0):
+                self._try_evaluation(module.eval())
+                self._try_training(module.train())
+        except UserFormError:
+            raise
+        except Exception as error:  # any exception of the user's code
+            raise self._refusal(f"fails: {describe_error(error)}") from error
+        if self.is_private:
+            self._try_private_training(self.module(0))
+
+    def obstacle(self) -> str:
+        """Reason why modules are not stacked, in words; empty if they are.
+
+        Two modules are tried on a few records.
+        """
+        if self.x.device.type == "cpu" and self.x.ndim > 2 and self.x[0].numel() > _MAX_PIXELS:
+            return "on a CPU that is faster for images of this size"
+        x, _ = self._few()
+        return stacking_obstacle([self.module(0), self.module(1)], [torch.stack([x, x.flip(0)])])
+
+    def shaped(self, outputs: object, records: int) -> Tensor:
+        """Outputs of modules as [S, records, outputs].
+
+        Raises:
+            UserFormError: If the outputs have another form.
+        """
+        expected = f"must return [records, {self.outputs}]"
+        if not isinstance(outputs, Tensor):
+            raise self._refusal(f"{expected}; got a {type(outputs).__name__}")
+        values = outputs[..., None] if outputs.ndim == 2 else outputs
+        if values.shape[1:] != (records, self.outputs):
+            raise self._refusal(f"{expected}; got {list(outputs.shape[1:])} for {records} records")
+        return values
+
+    def _few(self) -> tuple[Tensor, Tensor]:
+        count = min(_TRIAL_RECORDS, self.batch_size, len(self.x))
+        return self.x[:count].clone(), self.y[:count]
+
+    @torch.no_grad()
+    def _try_evaluation(self, module: torch.nn.Module) -> None:
+        x, _ = self._few()
+        outputs = module(x.clone())
+        self.shaped(outputs[None] if isinstance(outputs, Tensor) else outputs, len(x))
+        if len(x) == 1 or draws_random_numbers(lambda: module(x.clone())):
+            return
+        if not torch.allclose(module(x[1:].clone()), outputs[1:], rtol=1e-2, equal_nan=True):
+            raise self._refusal("mixes the records of a batch in evaluation mode")
+
+    def _try_training(self, module: torch.nn.Module) -> None:
+        x, y = self._few()
+        outputs = self.shaped(module(x)[None], len(x))
+        if not outputs.requires_grad:
+            raise self._refusal("has outputs that do not depend on parameters that train")
+        trained, _ = split_tensors(module)
+        loss = record_losses(outputs, y[None]).mean()
+        torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+
+    def _try_private_training(self, module: torch.nn.Module) -> None:
+        stack, (x, y) = StackInTraining.alone(module, str(self.x.device)), self._few()
+        one = torch.ones(1, device=x.device)
+        try:
+            stack.set_training(True)
+            clipped, _ = clipped_gradients(stack.network, x.shape[1:], record_losses)
+            clipped(stack.parameters, x[None], y[None], one, one.expand(1, len(x)))
+        except Exception as error:  # torch.func raises several types, and so may the module
+            raise self._refusal(f"cannot train by DP-SGD: {describe_error(error)}") from error
+
+    def _refusal(self, words: str) -> UserFormError:
+        shape = ", ".join(map(str, self.x.shape[1:]))
+        expected = f"a module that maps records [n, {shape}] to [n, {self.outputs}]"
+        given = f"{self.reference.location!r}, which {words}"
+        return UserFormError(self.reference.entry, given, expected)
