@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 from numpy.typing import ArrayLike
 
 from privnets.audit.attacks import FAMILIES, Family
@@ -56,12 +58,7 @@ def audit_signals(
     Raises:
         AuditError: With the first mistake in the input.
     """
-    if family is not None and family not in FAMILIES:
-        raise AuditError(f"family must be one of {', '.join(FAMILIES)}; got {family!r}")
-    if not 0 < confidence < 1:
-        raise AuditError(f"confidence must be above 0 and below 1; got {confidence}.")
-    if not 0 <= delta < 1:
-        raise AuditError(f"delta must be at least 0 and below 1; got {delta}.")
+    check_options(family, clip, confidence, delta)
     models = load_signals(signals, member, labels, target=target, clip=clip)
     calibration = None
     if shadow is not None:
@@ -69,3 +66,21 @@ def audit_signals(
     return AuditResult(
         models, family=family, confidence=confidence, delta=delta, seed=seed, shadow=calibration
     )
+
+
+def check_options(
+    family: Family | None, clip: float | None, confidence: float, delta: float
+) -> None:
+    """Checks options that need no signals.
+
+    Raises:
+        AuditError: With the first one that is out of range.
+    """
+    if family is not None and family not in FAMILIES:
+        raise AuditError(f"family must be one of {', '.join(FAMILIES)}; got {family!r}")
+    if clip is not None and not (isinstance(clip, Real) and 0 < clip < 0.5):
+        raise AuditError(f"clip must be above 0 and below 0.5; got {clip!r}.")
+    if not (isinstance(confidence, Real) and 0 < confidence < 1):
+        raise AuditError(f"confidence must be above 0 and below 1; got {confidence!r}.")
+    if not (isinstance(delta, Real) and 0 <= delta < 1):
+        raise AuditError(f"delta must be at least 0 and below 1; got {delta!r}.")

@@ -29,6 +29,7 @@ class ModelSignals:
         targets: Numbers of the audited models, shape [T].
         records: Label of each record.
         limit: Largest size of log-odds, to which `signal` was clipped; infinite if it was not.
+        notes: Sentences about the input that the numbers rest on.
     """
 
     values: Mapping[str, Array]
@@ -38,6 +39,7 @@ class ModelSignals:
     targets: NDArray[np.int64]
     records: NDArray[np.object_]
     limit: float
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises AuditError if a signal is NaN."""

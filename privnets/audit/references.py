@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, softmax
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 from sklearn.utils.parallel import Parallel, delayed
 
 from privnets.audit.attacks import Family
-from privnets.audit.evaluation import audit_signals
+from privnets.audit.evaluation import check_options
 from privnets.audit.files import AuditError
+from privnets.audit.inputs import (
+    align,
+    as_array,
+    as_records,
+    describe_equal_records,
+    take_records,
+)
+from privnets.audit.model_outputs import MEANINGS, Meaning, ModelOutputs, interpret, predict
 from privnets.audit.result import AuditResult
-from privnets.audit.signals import MIN_RECORDS
+from privnets.audit.signals import PROBABILITIES, check_counts, check_member, load_signals
+from privnets.data.user_files import describe_error
 from privnets.randomness import generator
 from privnets.reference_models import Array, BoolArray
 
@@ -30,23 +37,6 @@ ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """A map of functions over items, as the built-in `map`."""
 
 MIN_REFERENCES: Final = 4
-_BATCH = 4096
-_SUM_TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True, eq=False)
-class ModelOutputs:
-    """Outputs of a model at every record.
-
-    Attributes:
-        kind: `probabilities` [R, C], `margins` [R, C] or [R] of a decision function, or
-            `predictions` [R] of a regression.
-        classes: Label of each class; None if labels are numbers from 0.
-    """
-
-    kind: str
-    values: Array
-    classes: NDArray[Any] | None = None
 
 
 def audit_model(
@@ -59,6 +49,7 @@ def audit_model(
     map: ParallelMap | None = None,
     seed: int = 0,
     *,
+    outputs: Meaning | None = None,
     family: Family | None = None,
     clip: float | None = None,
     confidence: float = 0.95,
@@ -70,36 +61,47 @@ def audit_model(
     each record is in half of them. Then attacks with and without references judge the model.
 
     Args:
-        model: Fitted scikit-learn estimator; torch module that returns logits or probabilities;
-            or a function from records to probabilities [records, classes].
-        x: Records, members and others: array, DataFrame, sparse matrix or tensor.
+        model: Fitted scikit-learn estimator; torch module, function from records, or object with
+            `predict` alone, that returns [records, classes] or [records]. It gets copies of x.
+        x: Records, members and others: array, DataFrame, sparse matrix, list or tensor.
         y: Targets, shape [records]; classes of a torch module or a function count from 0.
         member: Whether the model was trained on the record, shape [records]. Others should come
-            from the same distribution, and about as many of them.
+            from the same distribution, and about as many of them. Pandas objects are matched by
+            their index.
         references: Number of reference models, at least 4.
         fit: Recipe `fit(x, y, seed)` that trains a model as `model` was trained. If None, an
             estimator is cloned, with every `random_state` set to the seed.
         map: Map over models, such as `map` or that of a pool of processes; all cores if None.
         seed: Source of halves and of the seeds of reference models.
+        outputs: What modules, functions and objects with `predict` alone return: `probabilities`,
+            `logits` or, for regressions, `predictions`. If None, one decision for all models; see
+            `interpret`.
         family: As in `audit_signals`; so are `clip`, `confidence` and `delta`.
 
     Raises:
         AuditError: If the input cannot be audited.
     """
-    y, inside = _check_records(x, y, member, references)
+    check_options(family, clip, confidence, delta)
+    _check_training(references, fit, map, outputs)
+    x, targets, inside = _check_records(x, y, member)
     recipe = fit if fit is not None else _clone_recipe(model)
-    target = predict(model, x)
-    halves = draw_halves(len(y), references, seed)
+    audited = predict(model, x)
+    # What can be refused is refused before references train.
+    _true_classes(interpret([audited], targets, outputs)[0], targets)
+    halves = draw_halves(len(targets), references, seed)
     seeds = generator(seed, "reference models").integers(0, 2**31, references).tolist()
-    train = partial(_train_reference, recipe, x, y)
-    tasks = list(zip(halves, seeds, strict=True))
-    run = _map_on_all_cores if map is None else map
-    outputs = [target, *run(train, tasks)]
+    # Recipes get targets in the form of the user: tensors for tensors.
+    given = y if hasattr(y, "detach") else targets
+    train = partial(_train_reference, recipe, x, given)
+    tasks = list(zip(range(1, references + 1), halves, seeds, strict=True))
+    answers = [audited, *_run(_map_on_all_cores if map is None else map, train, tasks)]
     everyone = np.stack([inside, *halves])
-    signals, labels = _signals(outputs, y, everyone)
-    return audit_signals(
-        signals, everyone, labels=labels, target=0, family=family, clip=clip,
-        confidence=confidence, delta=delta, seed=seed,
+    signals, labels = _signals(interpret(answers, targets, outputs), targets, everyone)
+    models = load_signals(signals, everyone, labels, target=0, clip=clip)
+    notes = describe_equal_records(x, targets, inside) + _describe_equal_models(answers)
+    return AuditResult(
+        replace(models, notes=models.notes + notes), family=family, confidence=confidence,
+        delta=delta, seed=seed,
     )  # fmt: skip
 
 
@@ -115,117 +117,61 @@ def draw_halves(records: int, count: int, seed: int) -> BoolArray:
     return halves
 
 
-def predict(model: Any, x: Any) -> ModelOutputs:
-    """Returns the outputs of a model at records.
-
-    Raises:
-        AuditError: If the model has no outputs that can be attacked.
-    """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
-        return ModelOutputs("probabilities", _to_probabilities(_apply_module(torch, model, x)))
-    if hasattr(model, "predict_proba"):
-        values = np.asarray(model.predict_proba(x), dtype=float)
-        return ModelOutputs("probabilities", values, np.asarray(model.classes_))
-    if hasattr(model, "decision_function"):
-        return _decide(model, x)
-    if hasattr(model, "predict") and not is_classifier(model):
-        values = np.asarray(model.predict(x), dtype=float)
-        return ModelOutputs("predictions", values)
-    if callable(model):
-        values = np.asarray(model(x), dtype=float)
-        if values.ndim != 2:
-            raise AuditError(
-                f"a function must return probabilities [records, classes]; got {list(values.shape)}"
-            )
-        return ModelOutputs("probabilities", values)
-    raise AuditError(
-        "model must have predict_proba, decision_function, or predict of a regression, or be a "
-        f"torch module or a function; got {type(model).__name__}"
-    )
-
-
-def _decide(model: Any, x: Any) -> ModelOutputs:
-    """Decision values: one of two classes, or one for each class."""
-    values = np.asarray(model.decision_function(x), dtype=float)
-    classes = np.asarray(getattr(model, "classes_", ()))
-    options = model.get_params() if hasattr(model, "get_params") else {}
-    # Three classes have three pairs, so that the shape alone cannot tell.
-    pairs = any(
-        name.endswith("decision_function_shape") and value == "ovo"
-        for name, value in options.items()
-    )
-    expected = values.shape[:1] if len(classes) == 2 else (len(values), len(classes))
-    if values.shape != expected or len(classes) < 2 or (pairs and len(classes) > 2):
-        raise AuditError(
-            "decision_function must return one value for each record and class, or for each "
-            f"record if there are two; got {list(values.shape)} of {type(model).__name__} with "
-            f"{len(classes)} classes"
-        )
-    return ModelOutputs("margins", values, classes)
-
-
-def _apply_module(torch: Any, module: Any, x: Any) -> Array:
-    """Outputs of a torch module in evaluation mode; modes are restored."""
-    parameter = next(module.parameters(), None)
-    records = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.asarray(x))
-    if parameter is not None:
-        kind = parameter.dtype if records.is_floating_point() else records.dtype
-        records = records.to(device=parameter.device, dtype=kind)
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        with torch.no_grad():
-            parts = [module(batch).double().cpu() for batch in records.split(_BATCH)]
-    except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
-        raise AuditError(
-            f"the module cannot be applied to x of {records.dtype}: {reason}"
-        ) from error
-    finally:
-        for part, training in modes:
-            part.training = training
-    outputs: Array = torch.cat(parts).numpy()
-    return outputs
-
-
-def _to_probabilities(outputs: Array) -> Array:
-    """Probabilities [R, C] from logits [R, C], [R, 1] or [R], or from probabilities."""
-    if outputs.ndim > 2:
-        raise AuditError(
-            f"a torch module must return [records, classes]; got {list(outputs.shape)}"
-        )
-    flat = outputs.reshape(len(outputs), -1)
-    if flat.shape[1] == 1:
-        true = flat if flat.min() >= 0 and flat.max() <= 1 else expit(flat)
-        return np.hstack([1 - true, true])
-    is_simplex = flat.min() >= 0 and np.abs(flat.sum(1) - 1).max() < _SUM_TOLERANCE
-    return flat if is_simplex else softmax(flat, axis=1)
-
-
-def _check_records(
-    x: Any, y: ArrayLike, member: ArrayLike, references: int
-) -> tuple[NDArray[Any], BoolArray]:
-    targets, inside = np.asarray(y), np.asarray(member)
+def _check_records(x: Any, y: ArrayLike, member: ArrayLike) -> tuple[Any, NDArray[Any], BoolArray]:
+    """Records, targets and membership in one order."""
+    x = as_records(x)
     records = x.shape[0] if hasattr(x, "shape") else len(x)
-    if targets.ndim != 1 or inside.shape != targets.shape or records != len(targets):
+    shapes = [as_array(name, value).shape for name, value in (("y", y), ("member", member))]
+    if any(shape != (records,) for shape in shapes):
         raise AuditError(
-            "x, y and member must have one entry for each record, member a boolean; "
-            f"got {records}, {list(targets.shape)} and {list(inside.shape)}"
+            "x, y and member must have one entry for each record, y and member shape "
+            f"[{records}]; got {list(shapes[0])} and {list(shapes[1])}"
         )
+    values = {"x": x, "y": y, "member": member}
+    x, y, member = align(values, dict.fromkeys(values, ("record",))).values()
+    targets = as_array("y", y)
     if pd.isna(targets).any():
         raise AuditError("y must not hold missing values")
-    if inside.dtype.kind not in "biuf" or not np.isin(inside, (0, 1)).all():
-        raise AuditError("member must be booleans, or 0 and 1")
-    inside = inside.astype(bool)
-    if min(inside.sum(), (~inside).sum()) < MIN_RECORDS:
+    inside = check_member(member, single=True)
+    check_counts(inside, None)
+    return x, targets, inside[0]
+
+
+def _check_training(
+    references: int, fit: Recipe | None, map: ParallelMap | None, outputs: Meaning | None
+) -> None:
+    is_number = isinstance(references, int | np.integer) and not isinstance(references, bool)
+    if not is_number or references < MIN_REFERENCES:
+        raise AuditError(f"references must be at least {MIN_REFERENCES}; got {references!r}.")
+    for name, value in (("fit", fit), ("map", map)):
+        if value is not None and not callable(value):
+            raise AuditError(f"{name} must be a function; got {type(value).__name__}")
+    if outputs is not None and outputs not in MEANINGS:
+        raise AuditError(f"outputs must be one of {', '.join(MEANINGS)}; got {outputs!r}")
+
+
+def _run(
+    map: ParallelMap,
+    train: Callable[[Any], tuple[int, ModelOutputs | str]],
+    tasks: Sequence[tuple[int, BoolArray, int]],
+) -> list[ModelOutputs]:
+    """Outputs of the reference models in order; stops at the first failure."""
+    answers: dict[int, ModelOutputs] = {}
+    try:
+        for number, answer in map(train, tasks):
+            if isinstance(answer, str):
+                raise AuditError(answer)
+            answers[number] = answer
+    except AuditError:
+        raise
+    except Exception as error:  # of processes and of what is sent to them
+        reason = describe_error(error)
         raise AuditError(
-            f"too few records: an audit needs at least {MIN_RECORDS} members and {MIN_RECORDS} "
-            f"non-members; got {inside.sum()} and {(~inside).sum()}"
-        )
-    if isinstance(references, bool) or references < MIN_REFERENCES:
-        raise AuditError(f"references must be at least {MIN_REFERENCES}; got {references}.")
-    return targets, inside
+            f"map fails: {reason}; map=map trains all models in this process"
+        ) from error
+    if len(answers) < len(tasks):
+        raise AuditError(f"map must return {len(tasks)} results; got {len(answers)}")
+    return [answers[number] for number, _, _ in tasks]
 
 
 def _clone_recipe(model: Any) -> Recipe:
@@ -245,16 +191,29 @@ def _refit(model: Any, x: Any, y: NDArray[Any], seed: int) -> Any:
 
 
 def _train_reference(
-    recipe: Recipe, x: Any, y: NDArray[Any], task: tuple[BoolArray, int]
-) -> ModelOutputs:
-    half, seed = task
+    recipe: Recipe, x: Any, y: Any, task: tuple[int, BoolArray, int]
+) -> tuple[int, ModelOutputs | str]:
+    """Number of a reference model and its outputs, or the failure of the user's code."""
+    number, half, seed = task
     rows = np.flatnonzero(half)
-    chosen = x.iloc[rows] if hasattr(x, "iloc") else _as_rows(x)[rows]
-    return predict(recipe(chosen, y[rows], seed), x)
+    try:
+        model = recipe(take_records(x, rows), take_records(y, rows), seed)
+    except (Exception, SystemExit) as error:  # any exception of the user's code
+        reason = describe_error(error)
+        return number, f"training of reference model {number} fails: {reason}{_lacks(y, half)}"
+    try:
+        return number, predict(model, x)
+    except AuditError as error:
+        return number, f"reference model {number}, trained on half of the records: {error}"
 
 
-def _as_rows(x: Any) -> Any:
-    return x if hasattr(x, "shape") else np.asarray(x)
+def _lacks(y: Any, half: BoolArray) -> str:
+    """Remark on classes that a half lacks; empty if it has all, or if targets are fractions."""
+    labels = as_array("y", y)
+    missing = sorted(map(repr, set(labels.tolist()) - set(labels[half].tolist())))
+    if not missing or labels.dtype.kind == "f":
+        return ""
+    return f". Its half of the records lacks y = {', '.join(missing[:5])}; give more of each class"
 
 
 def _map_on_all_cores(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
@@ -266,37 +225,54 @@ def _signals(
     outputs: Sequence[ModelOutputs], y: NDArray[Any], member: BoolArray
 ) -> tuple[dict[str, Array], NDArray[np.int64] | None]:
     """Signals of the models, the audited one first, and the classes of the records."""
-    kinds = {output.kind for output in outputs}
-    if len(kinds) > 1:
-        raise AuditError(f"fit must return models of the same kind as model; got {sorted(kinds)}")
-    if kinds == {"predictions"}:
-        residuals = np.square(np.stack([output.values for output in outputs]) - y)
+    labels = _true_classes(outputs[0], y)
+    if labels is None:
+        residuals = np.square(np.stack([output.values for output in outputs]) - y.astype(float))
         scale = residuals[1:][~member[1:]].mean()
         return {"loss": residuals / (2 * max(float(scale), 1e-300))}, None
-    if outputs[0].classes is None:
-        classes = np.arange(outputs[0].values.shape[1])
-    else:
-        classes = outputs[0].classes
-    labels = np.searchsorted(classes, y)
-    if (labels >= len(classes)).any() or (classes[np.minimum(labels, len(classes) - 1)] != y).any():
-        wrong = y[~np.isin(y, classes)].tolist()[0]
-        raise AuditError(f"y holds {wrong!r}, which is not among the model's classes")
-    values = [_align(output, classes) for output in outputs]
-    if kinds == {"margins"}:
+    values = [_align(output, _labels_of(outputs[0])) for output in outputs]
+    if outputs[0].kind == "margins":
         margins = [_true_margins(value, labels) for value in values]
         return {"score": np.stack(margins)}, None
-    return {"probabilities": np.stack(values)}, labels
+    return {PROBABILITIES: np.stack(values)}, labels
 
 
-def _align(output: ModelOutputs, classes: NDArray[Any]) -> Array:
+def _true_classes(output: ModelOutputs, y: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Number of the class of each record; None for a regression."""
+    if output.kind == "predictions":
+        if y.dtype.kind not in "biuf":
+            raise AuditError(f"y must be numbers for a regression; got {y[:1].tolist()[0]!r}")
+        return None
+    classes = _labels_of(output)
+    labels = _positions(y.tolist(), classes)
+    if (labels < 0).any():
+        wrong, known = y[labels < 0].tolist()[0], ", ".join(map(repr, classes[:5]))
+        raise AuditError(f"y holds {wrong!r}, which is not among the model's classes: {known}")
+    return labels
+
+
+def _labels_of(output: ModelOutputs) -> list[Any]:
+    classes = np.arange(output.values.shape[1]) if output.classes is None else output.classes
+    labels: list[Any] = classes.tolist()
+    return labels
+
+
+def _positions(labels: Sequence[Any], classes: Sequence[Any]) -> NDArray[np.int64]:
+    """Number of the class of each label; -1 for labels that are not classes."""
+    numbers = {label: index for index, label in enumerate(classes)}
+    return np.array([numbers.get(label, -1) for label in labels], dtype=np.int64)
+
+
+def _align(output: ModelOutputs, classes: Sequence[Any]) -> Array:
     """Columns in the order of the audited model's classes; 0 for classes that a model lacks."""
-    if output.classes is None or np.array_equal(output.classes, classes):
+    own = _labels_of(output)
+    if own == classes:
         return output.values
     if output.kind == "margins":
         raise AuditError("a reference model lacks a class: give more records of each class")
+    places = _positions(own, classes)
     aligned = np.zeros((len(output.values), len(classes)))
-    known = np.isin(output.classes, classes)
-    aligned[:, np.searchsorted(classes, output.classes[known])] = output.values[:, known]
+    aligned[:, places[places >= 0]] = output.values[:, places >= 0]
     return aligned
 
 
@@ -309,3 +285,14 @@ def _true_margins(values: Array, labels: NDArray[np.int64]) -> Array:
     rivals[rows, labels] = -np.inf
     margins: Array = values[rows, labels] - rivals.max(1)
     return margins
+
+
+def _describe_equal_models(outputs: Sequence[ModelOutputs]) -> tuple[str, ...]:
+    """Sentence about references that all answer as the audited model does, if they do."""
+    first = outputs[0].values
+    if (first == first[0]).all() or not all(np.array_equal(o.values, first) for o in outputs):
+        return ()
+    return (
+        "All reference models answer exactly as the audited one: unless training cannot differ, "
+        "fit returned a model that it did not train, and no attack can find members.",
+    )

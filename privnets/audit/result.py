@@ -283,6 +283,7 @@ class AuditResult:
         models, limit = self.models, self.models.limit
         shape = f"{len(models.targets)} audited model{'s' * (len(models.targets) > 1)}, "
         shape += f"{models.references} reference models each, {len(models.records)} records. "
+        shape += "".join(f"{note} " for note in models.notes)
         clip = expit(-limit)
         clipped = (
             f"Log-odds are clipped to [-{limit:.4g}, {limit:.4g}], probabilities to "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
 from privnets.audit.files import AuditError, read_columns
+from privnets.audit.inputs import align, as_numbers
 from privnets.audit.model_signals import (
     ModelSignals,
     choose_limit,
@@ -30,7 +30,12 @@ Signals = Mapping[str, ArrayLike] | pd.DataFrame | str | Path
 MIN_RECORDS: Final = 10
 """Least number of records that are members, and that are not, of an audited model."""
 
-_SUM_TOLERANCE = 1e-3
+SUM_TOLERANCE: Final = 0.01
+"""Largest distance of a sum of probabilities from 1; softmax in bfloat16 comes within 0.5%."""
+
+ROUNDING: Final = 1e-6
+"""Largest distance of a probability from [0, 1] that counts as rounding."""
+
 _LABELS = ("labels", "label")
 _PROBABILITY_COLUMN = "probability_"
 _MEANINGS: Final = {
@@ -60,13 +65,14 @@ def load_signals(
     models = {name: np.atleast_2d(values) for name, values in given.items()}
     single = all(values.ndim == 1 for values in given.values())
     derived: dict[str, Array] = {}
+    note = ""
     if PROBABILITIES in columns:
-        probabilities = _check_probabilities(columns[PROBABILITIES])
+        probabilities, note = _check_probabilities(columns[PROBABILITIES])
         single = single and probabilities.ndim == 2
         stacked = probabilities.reshape(-1, *probabilities.shape[-2:])
         classes = _check_labels(columns.get("labels"), *stacked.shape[1:])
         derived = derive_from_probabilities(stacked, classes)
-    truth = _check_member(columns.get("member"), single)
+    truth = check_member(columns.get("member"), single=single)
     oriented: dict[str, Array] = {
         name: -values if name in _HIGHER_FOR_OTHERS else values for name, values in models.items()
     }
@@ -74,19 +80,18 @@ def load_signals(
     everything = {**derived, **oriented}
     _check_shapes({PROBABILITIES: derived["loss"]} if derived else {}, truth)
     _check_shapes(oriented, truth)
-    _check_counts(truth, target)
+    check_counts(truth, target)
     signal, confidence, limit = _reference_signal(models, log_odds, clip)
     targets = np.arange(len(truth)) if target is None else np.array([target])
     names = np.arange(truth.shape[1]).astype(object) if records is None else records
-    return ModelSignals(everything, signal, confidence, truth, targets, names, limit)
+    notes = (note,) if note else ()
+    return ModelSignals(everything, signal, confidence, truth, targets, names, limit, notes)
 
 
 def _reference_signal(
     given: Mapping[str, Array], log_odds: Array | None, clip: float | None
 ) -> tuple[Array, Array | None, float]:
     """Signal and clipped confidence of attacks with references, and the limit of log-odds."""
-    if clip is not None and not (isinstance(clip, Real) and 0 < clip < 0.5):
-        raise AuditError(f"clip must be above 0 and below 0.5; got {clip!r}.")
     if log_odds is None and "logit" in given:
         log_odds = given["logit"]
     elif log_odds is None and "confidence" in given:
@@ -141,9 +146,15 @@ def _columns(
         labels = next((name for name in _LABELS if name in columns), None)
     if labels is not None:
         found["labels"] = _find_column("labels", labels, columns)
-        if isinstance(labels, str):
+        if isinstance(labels, str) and np.ndim(found["labels"]) == 2:
             found["labels"] = _same_for_all(labels, np.asarray(found["labels"]))
-    return found, records
+    return align(found, {name: _axes(name, value) for name, value in found.items()}), records
+
+
+def _axes(name: str, value: Any) -> tuple[str, ...]:
+    """Meaning of the axes that may have an index."""
+    many = isinstance(value, pd.DataFrame) and value.shape[1] > 1 and name != PROBABILITIES
+    return ("model", "record") if many else ("record",)
 
 
 def _same_for_all(name: str, labels: NDArray[Any]) -> NDArray[Any]:
@@ -178,7 +189,10 @@ def _table_columns(table: pd.DataFrame) -> tuple[dict[str, Any], NDArray[np.obje
     """Columns of a table of one model, or of several in the columns `model` and `record`."""
     if table.empty:
         raise AuditError("the table is empty")
-    shape: tuple[int, ...] = (len(table),)
+    if not table.columns.is_unique:
+        repeated = table.columns[table.columns.duplicated()][0]
+        raise AuditError(f"the table has several columns {repeated!r}; names must differ")
+    shape: tuple[int, ...] = ()
     records = table.index.to_numpy(object)
     if "model" in table.columns:
         if "record" not in table.columns:
@@ -193,35 +207,33 @@ def _table_columns(table: pd.DataFrame) -> tuple[dict[str, Any], NDArray[np.obje
             raise AuditError("every model must have one row for each record")
     elif "record" in table.columns:
         records = table["record"].to_numpy(object)
-    columns = {str(name): table[name].to_numpy().reshape(shape) for name in table.columns}
+        if not table["record"].is_unique:
+            twice = table["record"][table["record"].duplicated()].iloc[0]
+            raise AuditError(
+                f"a table of one model must have one row for each record; got {twice!r} twice"
+            )
+    columns: dict[str, Any] = {str(name): table[name] for name in table.columns}
     classes = [name for name in columns if name.startswith(_PROBABILITY_COLUMN)]
     if classes:
         expected = [f"{_PROBABILITY_COLUMN}{index}" for index in range(len(classes))]
         if set(classes) != set(expected):
             raise AuditError(f"columns of probabilities must be {', '.join(expected)}")
-        columns[PROBABILITIES] = np.stack([columns[name] for name in expected], axis=-1)
+        columns[PROBABILITIES] = table[expected]
+    if len(shape) == 2:
+        columns = {
+            name: column.to_numpy().reshape(*shape, *column.shape[1:])
+            for name, column in columns.items()
+        }
     return columns, records
 
 
 def _numbers(name: str, value: Any, expected: str = "numbers") -> Array:
     """Finite numbers in float64."""
-    try:
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-    except ValueError as error:
-        raise AuditError(f"{name} must be an array; its rows have different lengths") from error
-    if array.dtype.kind not in "fiub":
-        raise AuditError(f"{name} must be {expected}; got {array.dtype} such as {_example(array)}")
-    if array.size == 0:
-        raise AuditError(f"{name} is empty")
-    numbers: Array = array.astype(np.float64)
+    numbers = as_numbers(name, value, expected)
     if not np.isfinite(numbers).all():
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
         raise AuditError(f"{name} must be finite; got {numbers[index]} at index {list(index)}")
     return numbers
-
-
-def _example(array: NDArray[Any]) -> str:
-    return repr(array.ravel()[:1].tolist()[0])[:40] if array.size else "nothing"
 
 
 def _scores(name: str, value: Any) -> Array:
@@ -231,23 +243,29 @@ def _scores(name: str, value: Any) -> Array:
         raise AuditError(
             f"{name} must have shape [records] or [models, records]; got {list(values.shape)}"
         )
+    if values.shape[-1] == 1:
+        raise AuditError(
+            f"{name} must have shape [records] or [models, records]; got {list(values.shape)}, "
+            "which is one record"
+        )
     if name == "confidence":
         _check_fractions(name, values)
-        return np.minimum(values, 1.0)
+        return np.clip(values, 0.0, 1.0)
     if name == "entropy" and values.min() < 0:
         raise AuditError(f"entropy must be at least 0 nats; got {values.min():.4g}")
     return values
 
 
 def _check_fractions(name: str, values: Array) -> None:
-    if values.min() < 0:
+    if values.min() < -ROUNDING:
         raise AuditError(f"{name} must not be negative; got {values.min():.4g}")
-    if values.max() > 1 + _SUM_TOLERANCE:
-        hint = "; divide percentages by 100" if 2 < values.max() <= 100 + _SUM_TOLERANCE else ""
+    if values.max() > 1 + ROUNDING:
+        hint = "; divide percentages by 100" if 2 < values.max() <= 101 else ""
         raise AuditError(f"{name} must be fractions in [0, 1]; got {values.max():.4g}{hint}")
 
 
-def _check_probabilities(value: Any) -> Array:
+def _check_probabilities(value: Any) -> tuple[Array, str]:
+    """Probabilities whose rows sum to 1, and a sentence if their sums were changed."""
     values = _numbers(PROBABILITIES, value)
     if values.ndim not in (2, 3) or values.shape[-1] < 2:
         raise AuditError(
@@ -255,15 +273,20 @@ def _check_probabilities(value: Any) -> Array:
             f"got {list(values.shape)}; one number for each record belongs in 'confidence'"
         )
     _check_fractions(PROBABILITIES, values)
+    values = np.clip(values, 0.0, 1.0)
     sums = values.sum(-1)
     worst = int(np.argmax(np.abs(sums - 1)))
-    if abs(sums.flat[worst] - 1) > _SUM_TOLERANCE:
+    error = abs(float(sums.flat[worst]) - 1)
+    if error > SUM_TOLERANCE:
         row = worst % sums.shape[-1]
         raise AuditError(
             f"{PROBABILITIES} must sum to 1 for each record; record {row} sums to "
             f"{sums.flat[worst]:.4g}"
         )
-    return np.minimum(values, 1.0)
+    if error <= ROUNDING:
+        return values, ""
+    note = f"Probabilities of a record sum to 1 within {error:.2g}, and are divided by their sum."
+    return values / sums[..., None], note
 
 
 def _check_labels(value: Any, records: int, classes: int) -> NDArray[np.int64]:
@@ -271,8 +294,10 @@ def _check_labels(value: Any, records: int, classes: int) -> NDArray[np.int64]:
         raise AuditError("labels are needed beside probabilities: the true class of each record")
     numbers = _numbers("labels", value, "numbers from 0, in the order of model.classes_")
     if numbers.shape != (records,):
+        hint = "; .argmax(1) gives classes of one-hot rows" if numbers.ndim == 2 else ""
         raise AuditError(
-            f"labels must have shape {[records]}, one for each record; got {list(numbers.shape)}"
+            f"labels must have shape {[records]}, one for each record; got "
+            f"{list(numbers.shape)}{hint}"
         )
     labels = numbers.astype(np.int64)
     if (labels != numbers).any() or labels.min() < 0 or labels.max() >= classes:
@@ -281,12 +306,9 @@ def _check_labels(value: Any, records: int, classes: int) -> NDArray[np.int64]:
     return labels
 
 
-def _check_member(value: Any, single: bool) -> BoolArray:
-    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-    if array.dtype.kind not in "fiub":
-        given = _example(array)
-        raise AuditError(f"member must be booleans, or 0 and 1; got values such as {given}")
-    numbers = _numbers("member", array)
+def check_member(value: Any, *, single: bool) -> BoolArray:
+    """Membership [M, R] from booleans of shape [R] if `single`, otherwise [M, R]."""
+    numbers = _numbers("member", value, "booleans, or 0 and 1")
     if not np.isin(numbers, (0, 1)).all():
         wrong = numbers[~np.isin(numbers, (0, 1))][0]
         raise AuditError(f"member must be booleans, or 0 and 1; got {wrong:g}")
@@ -305,8 +327,13 @@ def _check_shapes(values: Mapping[str, Array], member: BoolArray) -> None:
             raise AuditError(f"{name} has {models} (models x records), but member has {records}")
 
 
-def _check_counts(member: BoolArray, target: int | None) -> None:
-    if target is not None and not 0 <= target < len(member):
+def check_counts(member: BoolArray, target: int | None) -> None:
+    """Checks the audited model's number, and the numbers of its members and non-members."""
+    if target is not None and (
+        isinstance(target, bool)
+        or not isinstance(target, int | np.integer)
+        or not 0 <= target < len(member)
+    ):
         raise AuditError(f"target must be a model from 0 to {len(member) - 1}; got {target}")
     audited = member if target is None else member[target]
     rows = np.atleast_2d(audited)
@@ -315,7 +342,9 @@ def _check_counts(member: BoolArray, target: int | None) -> None:
         absent = "members" if not inside else "non-members"
         raise AuditError(f"member must hold both classes; the audited records have no {absent}")
     if min(inside, outside) < MIN_RECORDS:
+        models, records = member.shape
+        shape = f" of {records} records and {models} models" if models > records else ""
         raise AuditError(
             f"too few records: an audit needs at least {MIN_RECORDS} members and {MIN_RECORDS} "
-            f"non-members; got {inside} and {outside}"
+            f"non-members; got {inside} and {outside}{shape}"
         )

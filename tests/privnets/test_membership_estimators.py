@@ -6,7 +6,7 @@ import pytest
 
 import privnets
 from privnets import data
-from privnets.audit.references import ModelOutputs
+from privnets.audit.model_outputs import ModelOutputs
 from privnets.contract import InvalidConfigError
 from privnets.data.user_files import set_folder
 from privnets.membership.user_models.estimators import true_outputs

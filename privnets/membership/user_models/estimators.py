@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.base import clone
 
-from privnets.audit.references import ModelOutputs, predict
+from privnets.audit.files import AuditError
+from privnets.audit.model_outputs import ModelOutputs, predict
 from privnets.contract import InvalidField
 from privnets.data import DatasetInfo, UserFormError
 from privnets.data.user_files import describe_error, import_object, set_folder
@@ -119,7 +120,7 @@ class FitTask:
             model = set_seed(make_estimator(self.reference), self.reference.params, self.seed)
             model.fit(self.x[self.members], self.y[self.members])
             return true_outputs(predict(model, self.x[self.asked]), self.y[self.asked])
-        except Exception as error:  # any exception of the user's code
+        except (Exception, SystemExit) as error:  # any exception of the user's code
             return describe_error(error)
 
 
@@ -141,7 +142,11 @@ def true_outputs(outputs: ModelOutputs, y: NDArray[Any]) -> Array:
         values count as logits, and a class that the training set lacked has probability 0. For
         numbers, the prediction and its squared error.
     """
-    if outputs.kind == "predictions":
+    if outputs.kind in ("predictions", "answers"):
+        if outputs.values.ndim != 1:
+            raise AuditError(
+                f"predict must return one number for each record; got {list(outputs.values.shape)}"
+            )
         return np.stack([outputs.values, np.square(outputs.values - y)])
     labels = y.astype(np.int64)
     logits = _logits(outputs, int(labels.max()) + 1)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privnets.audit.references import ModelOutputs
+from privnets.audit.model_outputs import ModelOutputs
 from privnets.data import UserFormError
 from privnets.data.user_files import describe_error
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately

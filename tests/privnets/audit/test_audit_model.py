@@ -15,7 +15,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import privnets
 from privnets import AuditError, data
-from privnets.audit.references import draw_halves, predict
+from privnets.audit.model_outputs import interpret, predict
+from privnets.audit.references import draw_halves
 from tests.support import requires_data
 
 X, Y = make_classification(400, 8, n_informative=4, flip_y=0.2, random_state=0)
@@ -129,7 +130,7 @@ def test_modes_of_submodules_are_restored() -> None:
 def test_a_module_that_cannot_take_the_records_gets_one_error() -> None:
     import torch
 
-    with pytest.raises(AuditError, match=r"cannot be applied to x of torch\.int64"):
+    with pytest.raises(AuditError, match="the module Linear fails: RuntimeError"):
         predict(torch.nn.Linear(8, 2), X.astype(int))
 
 
@@ -170,7 +171,8 @@ def test_torch_modules_are_audited_by_their_recipe(outputs: int) -> None:
     with torch.no_grad():
         logits = net(torch.as_tensor(X, dtype=torch.float32)).double()
     log_odds = logits[:, 0] if outputs == 1 else logits[:, 1] - logits[:, 0]
-    found = predict(net, X).values[:, 1]
+    (found,) = interpret([predict(net, X)], Y, None)
+    found = found.values[:, 1]
     assert found == pytest.approx(torch.sigmoid(log_odds).numpy(), abs=1e-6)
 
 
@@ -195,16 +197,20 @@ TREE = DecisionTreeClassifier(random_state=0).fit(X, Y)
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((TREE, X, Y[:-1], MEMBER), {}, "one entry for each record, member a boolean; got 400"),
+        ((TREE, X, Y[:-1], MEMBER), {}, r"y and member shape \[400\]; got \[399\] and \[400\]"),
         ((TREE, X, Y, MEMBER[:-1]), {}, "one entry for each record"),
-        ((TREE, X, Y, np.ones(400)), {}, "too few records.*got 400 and 0"),
+        ((TREE, X, Y, np.ones(400)), {}, "the audited records have no non-members"),
         ((TREE, X, Y, 2 * MEMBER), {}, "member must be booleans"),
         ((TREE, X, Y, np.full(400, "in")), {}, "member must be booleans"),
         ((TREE, X, Y, MEMBER), {"references": 3}, "references must be at least 4; got 3"),
         ((TREE, X, Y + 5, MEMBER), {"map": map}, "not among the model's classes"),
         ((TREE.predict_proba, X, Y, MEMBER), {}, "cannot be cloned; give fit="),
         ((TREE, X, np.where(MEMBER, Y, np.nan), MEMBER), {}, "y must not hold missing values"),
-        ((lambda x: Y, X, Y, MEMBER), {"fit": len}, "a function must return probabilities"),
+        (
+            (lambda x: Y, X, Y, MEMBER),
+            {"fit": len},
+            "from 0 to 1, may be probabilities of class 1, logits",
+        ),
         ((object(), X, Y, MEMBER), {"fit": len}, "model must have predict_proba"),
     ],
 )

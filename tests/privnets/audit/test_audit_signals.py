@@ -187,7 +187,7 @@ WRONG = {
     "member is text": (
         {"loss": SCORE},
         ["yes"] * RECORDS,
-        "0 and 1; got values such as",
+        "0 and 1; got <U3 such as 'yes'",
     ),
     "shapes": (
         {"loss": SCORE},
