@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from privnets.attack_formulas import Array, BoolArray
 from privnets.audit.files import AuditError
 from privnets.randomness import generator
+from privnets.reference_models import Array, BoolArray
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:

@@ -90,8 +90,8 @@ def audit_model(
     _true_classes(interpret([audited], targets, outputs)[0], targets)
     halves = draw_halves(len(targets), references, seed)
     seeds = generator(seed, "reference models").integers(0, 2**31, references).tolist()
-    # Recipes get targets in the form of the user: tensors for tensors.
-    given = y if hasattr(y, "detach") else targets
+    # Recipes of the user get tensors for tensors.
+    given = y if fit is not None and hasattr(y, "detach") else targets
     train = partial(_train_reference, recipe, x, given)
     tasks = list(zip(range(1, references + 1), halves, seeds, strict=True))
     answers = [audited, *_run(_map_on_all_cores if map is None else map, train, tasks)]

@@ -210,7 +210,7 @@ def _table_columns(table: pd.DataFrame) -> tuple[dict[str, Any], NDArray[np.obje
         if not table["record"].is_unique:
             twice = table["record"][table["record"].duplicated()].iloc[0]
             raise AuditError(
-                f"a table of one model must have one row for each record; got {twice!r} twice"
+                f"a table of one model must have one row for each record; got {twice} twice"
             )
     columns: dict[str, Any] = {str(name): table[name] for name in table.columns}
     classes = [name for name in columns if name.startswith(_PROBABILITY_COLUMN)]

@@ -29,6 +29,16 @@ class Fragile(DummyClassifier):
         if self.depth == 2:
             raise RuntimeError("depth 2 is broken")
         return super().fit(x, y)
+
+class Silent(Fragile):
+    def predict_proba(self, x):
+        answers = super().predict_proba(x)
+        answers[x[:, 0] > self.depth] = float("nan")
+        return answers
+
+class Leaving(Fragile):
+    def fit(self, x, y):
+        raise SystemExit("no licence")
 """
 
 
@@ -147,6 +157,24 @@ def test_parameters_share_a_stack_and_a_failure_fails_its_point_alone(folder):
     assert failures[1] == (
         f"RuntimeError: depth 2 is broken ({folder / 'own_estimators.py'}, line 15)"
     )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_an_answer_that_is_nan_anywhere_fails_the_point(seed):
+    """Two to four percent of the records have none, so that most attacked ones have an answer."""
+    limits = (1.9, 99.0)
+    configs = [
+        config("own_estimators:Silent", params={"depth": limit}, records=4, seed=seed)
+        for limit in limits
+    ]
+    silent, whole = (point.replicates[0] for point in EXPERIMENT.run(configs))
+    assert "predict_proba of Silent returns nan for" in silent.failure
+    assert whole.failure is None
+
+
+def test_code_that_exits_fails_its_point():
+    (point,) = EXPERIMENT.run([config("own_estimators:Leaving")])
+    assert point.replicates[0].failure.startswith("SystemExit: no licence (")
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,8 @@ class OutputTrainer(Trainer):
                 except UserCodeError as error:
                     failure = str(error)
                     break
+                if failure := self._describe_lack(request, models, trained):
+                    break
                 outputs = torch.cat([outputs, trained])
                 seconds = (time.monotonic() - start) / len(models)
                 if len(outputs) < config.draws:
@@ -154,6 +156,18 @@ class OutputTrainer(Trainer):
                 break
         each = seconds * configs[0].draws / count + attack_seconds(configs[0])
         return len(configs) * each
+
+    def _describe_lack(self, request: OutputRequest, models: range, trained: Tensor) -> str | None:
+        """Reason why outputs are no answer: some are NaN, or predicted numbers are infinite."""
+        config = request.design.config
+        classifies = config.target_model.classifies(data.info(config.dataset))
+        lacks = trained.isnan() if classifies else ~trained.isfinite()
+        rows = lacks.any(1)
+        if not bool(rows.any()):
+            return None
+        model = int(rows.any(1).int().argmax())
+        count, asked = int(rows[model].sum()), rows.shape[1]
+        return f"model {models[model]} answers {count} of {asked} questions by nan or infinity"
 
     def _evaluate(self, request: OutputRequest, outputs: Tensor) -> Replicate:
         config, universe = request.design.config, request.universe
