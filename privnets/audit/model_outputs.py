@@ -54,21 +54,21 @@ def predict(model: Any, x: Any) -> ModelOutputs:
     if torch is not None and isinstance(model, torch.nn.Module):
         values = _ask(partial(_apply_module, torch, model), f"the module {name}", x)
         return ModelOutputs("outputs", values)
-    if hasattr(model, "predict_proba"):
+    is_regression = _is(is_regressor, model)  # that of skorch has predict_proba as well
+    if hasattr(model, "predict_proba") and not is_regression:
         values = _ask(model.predict_proba, f"predict_proba of {name}", x)
-        classes = _classes(model)
-        if values.ndim != 2 or (classes is not None and values.shape[1] != len(classes)):
-            expected = "classes" if classes is None else len(classes)
+        values, classes = values.reshape(len(values), -1), _classes(model)
+        expected = values.shape[1] if classes is None else len(classes)
+        if values.shape[1] != expected or (classes is None and expected < 2):
             raise AuditError(
-                f"predict_proba of {name} must return [{len(values)}, {expected}]; got "
-                f"{list(values.shape)}"
+                f"predict_proba of {name} must return a column for each class, "
+                f"{max(expected, 2)}; got {values.shape[1]}"
             )
         return ModelOutputs(PROBABILITIES, values, classes)
-    if hasattr(model, "decision_function"):
+    if hasattr(model, "decision_function") and not is_regression:
         return _decide(model, x)
-    if hasattr(model, "predict") and not _is(is_classifier, model):
+    if hasattr(model, "predict") and (is_regression or not _is(is_classifier, model)):
         values = _ask(model.predict, f"predict of {name}", x)
-        is_regression = _is(is_regressor, model)
         if is_regression and values.ndim != 1:
             raise AuditError(
                 f"predict of {name} must return one number for each record, shape "
@@ -169,7 +169,7 @@ def _ask(question: Callable[[Any], Any], name: str, x: Any) -> Array:
     except (Exception, SystemExit) as error:  # any exception of the user's code
         reason = describe_error(error)
         hint = ""
-        if "categor" in reason.lower():
+        if "unknown categor" in reason or "category not in" in reason:
             hint = (
                 ". Models are asked about all records, so an encoder must accept categories that "
                 "its training set lacks, such as OneHotEncoder(handle_unknown='ignore')"
@@ -195,6 +195,12 @@ def _ask(question: Callable[[Any], Any], name: str, x: Any) -> Array:
             f"record {int(wrong.argmax())}"
         )
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def has_classes(model: Any) -> bool:
+    """Whether an estimator has probabilities or a decision function of classes."""
+    asks = hasattr(model, "predict_proba") or hasattr(model, "decision_function")
+    return asks and not _is(is_regressor, model)
 
 
 def _is(check: Callable[[Any], bool], model: Any) -> bool:

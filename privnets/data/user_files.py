@@ -26,11 +26,10 @@ _searched: str | None = None
 _imported: dict[str, str] = {}
 _ROOT = Path(__file__).parents[2]
 _LIBRARIES = (
-    sysconfig.get_path("purelib"),
-    sysconfig.get_path("stdlib"),
-    str(_ROOT / "privnets"),
-    "<",  # code without a file
+    *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib", "stdlib")),
+    f"{_ROOT / 'privnets'}{os.sep}",
 )
+_MESSAGE_LENGTH = 600
 
 
 def set_folder(folder: str | os.PathLike[str]) -> None:
@@ -194,14 +193,27 @@ def _forget(tops: set[str]) -> None:
 
 
 def describe_error(error: BaseException) -> str:
-    """Type and message of an exception, with the innermost file and line outside of libraries."""
+    """Type and message of an exception, in one line, with the user's innermost file and line."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    own = [frame for frame in frames if _is_own(frame.filename)]
     place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
     is_limit = isinstance(error, MemoryError) and is_memory_limited()
     reason = "memory limit of the process reached: " if is_limit else ""
-    message = f"{type(error).__name__}: {error}".removesuffix(": ")
+    # Libraries in C++ append their stack to the message.
+    text = " ".join(str(error).partition("\nStack trace:")[0].split())
+    if len(text) > _MESSAGE_LENGTH:
+        text = f"{text[:_MESSAGE_LENGTH]}..."
+    message = f"{type(error).__name__}: {text}".removesuffix(": ")
     return f"{reason}{message}{place}"
+
+
+def _is_own(file: str) -> bool:
+    """Whether code is the user's: of libraries' compiled code, tracebacks name a relative path."""
+    return (
+        os.path.isabs(file)
+        and not file.startswith(_LIBRARIES)
+        and not {"site-packages", "dist-packages"} & set(Path(file).parts)
+    )
 
 
 def is_memory_limited() -> bool:

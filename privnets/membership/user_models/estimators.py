@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from privnets.audit.files import AuditError
-from privnets.audit.model_outputs import ModelOutputs, predict
+from privnets.audit.model_outputs import ModelOutputs, has_classes, predict
 from privnets.contract import InvalidField
 from privnets.data import DatasetInfo, UserFormError
 from privnets.data.user_files import describe_error, import_object, set_folder
@@ -44,7 +44,7 @@ class EstimatorModel(UserModel):
         # Unknown parameters are invalid fields, reported beside all other mistakes of a study.
         valid = {n: v for n, v in self.reference.params.items() if known is None or n in known}
         estimator = make_estimator(self.reference.model_copy(update={"params": valid}))
-        return hasattr(estimator, "predict_proba") or hasattr(estimator, "decision_function")
+        return has_classes(estimator)
 
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Adds unknown parameters, and a kind of estimator that does not fit the target."""
