@@ -30,7 +30,9 @@ Array = NDArray[np.float64]
 LEVEL: Final = 0.95
 """Coverage of every interval, unless another is named."""
 
-_SHARES: Final = frozenset({"accuracy", "auc", "probability", "recall", "verification"})
+_SHARES: Final = frozenset(
+    {"accuracy", "auc", "f1", "precision", "probability", "recall", "verification"}
+)
 """Words of a metric's name that make it a share."""
 
 _SHARE_FAMILIES: Final = ("flag/", "floor/")
@@ -39,15 +41,17 @@ _SHARE_FAMILIES: Final = ("flag/", "floor/")
 def metric_range(key: str) -> tuple[float, float]:
     """Range of a metric by its key; infinite for all but shares and advantages.
 
-    Shares are accuracies, recalls, mean probabilities, areas under ROC curves, `tpr_at_fpr_*`, all
-    also of one group (`privacy/attacker_accuracy/observed`), floors and flags. Advantages lie in
-    [-1, 1].
+    Shares are accuracies, recalls, precisions, mean probabilities, areas under ROC curves,
+    `tpr_at_fpr_*`, all also of one group (`privacy/attacker_accuracy/observed`), flags, and floors
+    of attackers. Advantages lie in [-1, 1].
     """
     name = key.rpartition("/")[2]
     if "advantage" in name:
         return -1.0, 1.0
     is_share = name.startswith("tpr_at_fpr_") or not _SHARES.isdisjoint(re.split("[/_]", key))
-    return (0.0, 1.0) if is_share or key.startswith(_SHARE_FAMILIES) else (-np.inf, np.inf)
+    is_utility = key.startswith("floor/utility_") and key != "floor/utility_label"
+    is_success = key.startswith(_SHARE_FAMILIES) and not is_utility
+    return (0.0, 1.0) if is_share or is_success else (-np.inf, np.inf)
 
 
 @dataclass(frozen=True, eq=False)

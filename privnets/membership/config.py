@@ -244,6 +244,23 @@ _OTHERS = (
     "utility/generalization_gap",
 )
 
+CLASS_UTILITIES: Final[dict[str, Literal["min", "max"]]] = {
+    "accuracy": "max",
+    "balanced_accuracy": "max",
+    "auc": "max",
+    "average_precision": "max",
+    "log_loss": "min",
+    "f1": "max",
+}
+"""Utilities of models that predict classes, the main one first, with their directions."""
+
+NUMBER_UTILITIES: Final[dict[str, Literal["min", "max"]]] = {
+    "mse": "min",
+    "mae": "min",
+    "r2": "max",
+}
+"""Utilities of models that predict numbers, the main one first, with their directions."""
+
 OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
     "privacy/membership_advantage": "min",
     **{
@@ -254,8 +271,7 @@ OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
     **{key: "min" for key in _LEAKAGE},
     "privacy/epsilon": "min",
     "privacy/epsilon_lower_bound": "min",
-    "utility/test_mse": "min",
-    "utility/test_accuracy": "max",
+    **{f"utility/test_{n}": each for n, each in (CLASS_UTILITIES | NUMBER_UTILITIES).items()},
     "utility/generalization_gap": "min",
 }
 
@@ -276,14 +292,19 @@ def too_few_non_members(non_members: float, rate: float) -> str | None:
     )
 
 
-def utility_keys(config: MembershipConfig) -> tuple[str, str]:
-    """Returns the keys of the test and the training utility."""
-    classifies = config.target_model.classifies(data.info(config.dataset))
-    kind = "accuracy" if classifies else "mse"
-    return f"utility/test_{kind}", f"utility/train_{kind}"
+def utilities(config: MembershipConfig) -> tuple[str, ...]:
+    """Returns the names of the utilities on test records, the main one first."""
+    return config.target_model.utilities(data.info(config.dataset))
 
 
 def metric_keys(config: MembershipConfig) -> tuple[str, ...]:
     """Returns every key that a replicate reports, sorted."""
     attacks = (key for name in ATTACKS.names() for key in attack_keys(name))
-    return tuple(sorted((*attacks, *_LEAKAGE, *_OTHERS, *utility_keys(config))))
+    names = utilities(config)
+    useful = [key for name in names for key in (f"utility/test_{name}", floor_key(name))]
+    return tuple(sorted((*attacks, *_LEAKAGE, *_OTHERS, *useful, f"utility/train_{names[0]}")))
+
+
+def floor_key(name: str) -> str:
+    """Returns the key of the trivial model's value of a utility on test records."""
+    return f"floor/utility_test_{name}"

@@ -26,16 +26,21 @@ class Mean:
         return cls(float(values.mean()), float(values.std() / math.sqrt(len(values))))
 
     @classmethod
-    def two_way(cls, values: Tensor, counted: Tensor, unseen_share: float) -> Mean:
-        """Mean of values [J, K] that are `counted`, of J models all measured at the same K records.
+    def two_way(
+        cls, by_model: Tensor, influence: Tensor, counted: Tensor, unseen_share: float
+    ) -> Mean:
+        """Mean of a statistic over J models, each measured at some of the same K records.
 
-        `unseen_share` is the share of all records that is not among the K. If it is 0, the choice
-        of records adds no error.
+        Args:
+            by_model: Values, shape [J].
+            influence: Influence of each record on each value, summing to 0 over records, [J, K].
+            counted: Records at which a model is measured, shape [J, K].
+            unseen_share: Share of all records that is not among the K. If it is 0, the choice of
+                records adds no error.
         """
-        by_model = torch.where(counted, values, 0.0).sum(1) / counted.sum(1)
         mean = by_model.mean()
-        weight = counted / (counted.sum(1, keepdim=True) * len(values))
-        influence = torch.where(counted, values - mean, 0.0) * weight
+        own = (by_model - mean)[:, None] * counted / counted.sum(1, keepdim=True)
+        influence = (influence + own) / len(by_model)
         models = influence.sum(1).square().sum()
         records = (influence.sum(0).square().sum() - influence.square().sum()).clamp_min(0)
         return cls(float(mean), float((models + unseen_share * records).sqrt()))

@@ -24,12 +24,14 @@ from privnets.membership.config import (
     ATTACKS,
     FALSE_POSITIVE_RATES,
     MECHANISM,
+    OBJECTIVES,
     PARAMETER_LEAKAGE,
     MembershipConfig,
     attack_keys,
+    floor_key,
     metric_keys,
     too_few_non_members,
-    utility_keys,
+    utilities,
 )
 from privnets.membership.estimates import Mean
 from privnets.membership.leakage import Sides
@@ -328,11 +330,14 @@ def flag_beaten_bounds(table: MetricTable, scores: Mapping[str, AttackScore]) ->
 
 
 def _utility(table: MetricTable, config: MembershipConfig, observed: Observations) -> None:
-    test, train = utility_keys(config)
-    table.set_metric(test, observed.test)
-    table.set_metric(train, observed.train)
-    difference = observed.test.value - observed.train.value
-    gap = -difference if test.endswith("accuracy") else difference
+    for name, value in observed.utilities.items():
+        table.set_metric(f"utility/test_{name}", value)
+    for name, value in observed.floors.items():
+        table.set_metric(floor_key(name), value)
+    main = utilities(config)[0]
+    table.set_metric(f"utility/train_{main}", observed.train)
+    difference = observed.utilities[main].value - observed.train.value
+    gap = -difference if OBJECTIVES[f"utility/test_{main}"] == "max" else difference
     table.metrics["utility/generalization_gap"] = gap
 
 

@@ -22,13 +22,15 @@ from privnets.contract import (
 from privnets.data import DatasetInfo, UserFormError
 from privnets.membership.config import (
     ATTACKS,
+    CLASS_UTILITIES,
     FALSE_POSITIVE_RATES,
+    NUMBER_UTILITIES,
     OBJECTIVES,
     MembershipConfig,
     attack_keys,
     metric_keys,
     too_few_non_members,
-    utility_keys,
+    utilities,
 )
 from privnets.membership.private.requirements import invalid_privacy_fields
 from privnets.membership.user_models.forms import ModelReference
@@ -45,7 +47,8 @@ class Membership(Experiment):
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
         """Advantage of the strongest attack, and utility on records outside the training set."""
-        keys = ("privacy/membership_advantage", utility_keys(_membership(config))[0])
+        main = utilities(_membership(config))[0]
+        keys = ("privacy/membership_advantage", f"utility/test_{main}")
         return {key: OBJECTIVES[key] for key in keys}
 
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
@@ -53,7 +56,7 @@ class Membership(Experiment):
         return metric_keys(_membership(config))
 
     def unsupported_objectives(self, config: ExperimentConfig) -> Mapping[str, str]:
-        """Returns the other utility, attacks that cannot run, and rates of too few non-members."""
+        """Returns other utilities, attacks that cannot run, and rates of too few non-members."""
         typed = _membership(config)
         model, info = typed.target_model, data.info(typed.dataset)
         non_members = model.non_members(typed, info)
@@ -61,9 +64,10 @@ class Membership(Experiment):
         if typed.checkpoints:
             del reasons["loss_trajectory"]
         unavailable = {key: reason for n, reason in reasons.items() for key in attack_keys(n)}
-        classifies = model.classifies(info)
-        predicted, other = ("classes", "mse") if classifies else ("numbers", "accuracy")
-        unavailable[f"utility/test_{other}"] = f"{typed.model} predicts {predicted} of {info.name}"
+        predicted = "classes" if model.classifies(info) else "numbers"
+        unfit = f"{typed.model} predicts {predicted} of {info.name}"
+        others = (CLASS_UTILITIES | NUMBER_UTILITIES).keys() - {*model.utilities(info)}
+        unavailable |= {f"utility/test_{name}": unfit for name in others}
         return unavailable | {
             f"privacy/attack/{name}/tpr_at_fpr_{rate}": reason
             for rate in FALSE_POSITIVE_RATES

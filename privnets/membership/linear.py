@@ -305,6 +305,7 @@ def _observe(
     clean = fits.parameters
     noisy = add_noise(config, clean, noise)
     train, total = squared_errors(fits.sums, moments.products.sum(0), noisy)
+    outside = universe.size - config.train_size
     error = universe.y[index, None, None] - torch.einsum("rsmp,rp->rsm", noisy, universe.x[index])
     interpolates = _why_interpolating(config, universe, fits)
     return Observations(
@@ -318,11 +319,24 @@ def _observe(
         caution=_caution(config, moments.features, universe),
         control=ControlVariate.of(covariates, index),
         prior=config.train_size / universe.size,
-        test=Mean.over(((total - train) / (universe.size - config.train_size)).mean((1, 2))),
+        utilities={"mse": Mean.over(((total - train) / outside).mean((1, 2)))},
+        floors={"mse": _trivial_error(universe, fits.sums, outside)},
         train=Mean.over((train / config.train_size).mean((1, 2))),
         shared_models=False,
         notes=_notes(fits),
     )
+
+
+def _trivial_error(universe: Universe, sums: Tensor, outside: int) -> Mean:
+    """Squared error, outside of training sets, of the mean target of all records.
+
+    It needs sums of squares alone: targets are 0 and 1, or have mean 0.
+    """
+    squares, mean = universe.y.square().sum(), float(universe.y.mean())
+    is_binary = bool(((universe.y == 0) | (universe.y == 1)).all())
+    left = (squares - sums[..., -1]) / outside
+    error = left * (1 - 2 * mean) + mean**2 if is_binary else left
+    return Mean.over(error.mean((1, 2)))
 
 
 def _trials(

@@ -17,9 +17,11 @@ from privnets.data import DatasetInfo
 from privnets.membership import training_sets
 from privnets.membership.config import (
     ATTACKS,
+    CLASS_UTILITIES,
     MODELS,
     NO_POPULATION,
     NO_TRAJECTORY,
+    NUMBER_UTILITIES,
     OPTIONAL_FIELDS,
     Mechanism,
     MembershipConfig,
@@ -81,6 +83,10 @@ class TargetModel(ABC):
         """Whether the model predicts a class, rather than a number."""
         return info.task == "multiclass"
 
+    def utilities(self, info: DatasetInfo) -> tuple[str, ...]:
+        """Names of the utilities on test records, the main one first."""
+        return tuple(CLASS_UTILITIES if self.classifies(info) else NUMBER_UTILITIES)
+
     @abstractmethod
     def cost(self, config: MembershipConfig, info: DatasetInfo) -> Cost:
         """Estimates the cost of training and attacks."""
@@ -130,6 +136,10 @@ class Linear(TargetModel):
     def classifies(self, info: DatasetInfo) -> bool:
         """Always false: classes 0 and 1 are numbers here."""
         return False
+
+    def utilities(self, info: DatasetInfo) -> tuple[str, ...]:
+        """The squared error, a sum over training sets; single predictions are not computed."""
+        return ("mse",)
 
     def cost(self, config: MembershipConfig, info: DatasetInfo) -> Cost:
         """Estimates the sums over training sets, the solutions, and the attacks."""

@@ -86,8 +86,9 @@ class Observations:
         output: Moments of a signal of the output at each record, shape [R, ..., 1].
         undefined: Reason if the leakage of the parameters is undefined, when already established.
         prior: Prior probability of membership, n/N.
-        test: Utility outside the training set.
-        train: Utility inside the training set.
+        utilities: Utilities outside the training set, by name; undefined ones have notes.
+        floors: The same of the trivial model, which knows only the targets of all records.
+        train: Main utility inside the training set.
         shared_models: Whether column j is the same model for every record.
         interpolates: Reason if outputs have no Gaussian distribution either.
         caution: Remark on the leakage of the parameters where it is defined.
@@ -102,7 +103,8 @@ class Observations:
     output: Sides
     undefined: str | None
     prior: float
-    test: Mean
+    utilities: Mapping[str, Mean]
+    floors: Mapping[str, Mean]
     train: Mean
     shared_models: bool
     interpolates: str | None = None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.membership.attacks import Population, Trials
-from privnets.membership.config import MembershipConfig
+from privnets.membership.config import MembershipConfig, floor_key
 from privnets.membership.estimates import Mean
 from privnets.membership.leakage import shared_sides
 from privnets.membership.observations import (
@@ -21,6 +21,7 @@ from privnets.membership.observations import (
     random_stream,
 )
 from privnets.membership.training_sets import Indices, find_members, shared_subsets
+from privnets.membership.utilities import TestOutputs, means
 from privnets.randomness import generator
 
 # Approximate number of records outside the training set on which utility is measured.
@@ -89,6 +90,10 @@ class Predictor(ABC):
     def at(self, index: Tensor) -> Outputs:
         """Outputs at records of each model, shape [J, n], or the same for all, shape [n]."""
 
+    @abstractmethod
+    def predict(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Predictions at test records [K], as `TestOutputs` has them."""
+
     def changed_copies(self) -> Tensor | None:
         """`Outputs.value` at changed copies of the attacked records, shape [Q, J, R]."""
         return None
@@ -113,6 +118,10 @@ def observe_outputs(
     test, outside = test_records(design, universe.size)
     test, outside = test.to(device), outside.to(device)
     at_test = predictor.at(test)
+    judged = TestOutputs(universe.y[test], outside, *predictor.predict(test))
+    unseen = 1 - len(test) / universe.size
+    useful, reasons = means(judged, unseen)
+    floors, unknown = means(judged.of_trivial_model(universe.y), unseen)
     trials = replace(
         _trials(predictor, universe, records, member, inside.loss.mean(1)),
         population=_population(predictor, universe, records, test, at_test, outside),
@@ -125,7 +134,12 @@ def observe_outputs(
         output=shared_sides(trials.signal[..., None], member),
         undefined="the parameters are not observed; privacy/rho_kl_output is a lower bound",
         prior=design.config.train_size / universe.size,
-        test=Mean.two_way(at_test.merit, outside, 1 - len(test) / universe.size),
+        utilities=useful,
+        floors=floors,
+        notes={
+            **{f"utility/test_{name}": reason for name, reason in reasons.items()},
+            **{floor_key(name): reason for name, reason in unknown.items()},
+        },
         train=Mean.over(inside.merit.mean(1)),
         shared_models=True,
     )

@@ -162,7 +162,7 @@ class SharedTrainer(Trainer):
             sides=sides,
             halves=halves,
             undefined=undefined,
-            notes=_notes(config, unconverged, len(flat)),
+            notes={**observed.notes, **_notes(config, unconverged, len(flat))},
         )
 
     def _why_undefined(self, coefficients: Tensor, member: Tensor) -> str | None:
@@ -282,6 +282,14 @@ class _ModelPredictor(Predictor):
         """Outputs at records of each model, shape [J, n], or the same for all, shape [n]."""
         chunks = [self._outputs(raw, y) for raw, y in self._raw(index)]
         return Outputs(*(torch.cat(columns) for columns in zip(*chunks, strict=True)))
+
+    def predict(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """See `Predictor.predict`."""
+        raw = torch.cat([part for part, _ in self._raw(index)])
+        if not self.classifies:
+            return raw[..., 0], None
+        logits = with_reference_class(raw)
+        return logits.argmax(-1), logits.log_softmax(-1)
 
     def _raw(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits or predicted numbers of some models at a time, and targets."""

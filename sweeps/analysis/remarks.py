@@ -17,7 +17,8 @@ from sweeps.analysis.results import (
     meets_constraints,
 )
 from sweeps.analysis.search_privacy import search_privacy
-from sweeps.analysis.text import format_count, format_number
+from sweeps.analysis.tables import Row, floor_of, row_interval
+from sweeps.analysis.text import format_count, format_number, metric_label
 from sweeps.study.search import SEARCHES, has_model
 from sweeps.study.spec import Bounds
 
@@ -25,6 +26,10 @@ UNCONFIRMED: Final = "searched but not confirmed"
 UNFIT: Final = "outside the study's constraints"
 UNDEFINED: Final = "with an undefined objective"
 FLAGGED: Final = "with a raised flag"
+NOT_BEATEN: Final = (
+    "No point of the front is shown to be better than the trivial model, which always gives the "
+    "most frequent class or the mean"
+)
 
 
 def front_remarks(
@@ -49,7 +54,37 @@ def front_remarks(
         empty = explain_empty_front(result, objectives, include_flagged=include_flagged)
         return [empty, *private]
     sentences = (note_unconfirmed(result), _note_early_end(result), _note_cut_front(result))
-    return [*(sentence for sentence in sentences if sentence), *private]
+    trivial = note_trivial_model(front, objectives or result.objectives)
+    return [*(sentence for sentence in (*trivial, *sentences) if sentence), *private]
+
+
+def note_trivial_model(front: pd.DataFrame, objectives: Objectives) -> list[str]:
+    """Value of the trivial model in each utility of a front, and how many points beat it.
+
+    A point beats it if its whole interval lies beyond the value.
+    """
+    rows, sentences = front.to_dict("records"), []
+    utilities = [metric for metric in objectives if metric.startswith("utility/")]
+    for metric in utilities:
+        floors = [row_interval(row, floor_of(metric)).mean for row in rows]
+        if not np.isfinite(floors).any():
+            continue
+        ends = dict.fromkeys(f"{value:.3g}" for value in (np.nanmin(floors), np.nanmax(floors)))
+        value = f"{metric_label(metric).partition(', ')[0]} is {' to '.join(ends)}"
+        count = sum(_is_better(row, metric, objectives[metric]) for row in rows)
+        beating = f"{count} of {format_count(len(rows), 'point')} on the front"
+        sentences.append(
+            f"{beating} are shown to be better than the trivial model, whose {value}."
+            if count
+            else f"{NOT_BEATEN}; its {value}."
+        )
+    return sentences
+
+
+def _is_better(row: Row, metric: str, direction: str) -> bool:
+    """Whether a point's interval lies beyond the floor of a metric."""
+    interval, floor = row_interval(row, metric), row_interval(row, floor_of(metric)).mean
+    return interval.low > floor if direction == "max" else interval.high < floor
 
 
 def explain_empty_front(

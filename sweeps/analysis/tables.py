@@ -31,6 +31,8 @@ METRIC_FLOORS: Mapping[str, str] = {
 }
 """Attacker's metric to the metric that holds the floor: the value without the release."""
 
+_UTILITY, _UTILITY_FLOOR = "utility/", "floor/utility_"
+
 RAW_DATA_VALUES: Mapping[str, str | float] = {
     "privacy/attacker_balanced_accuracy": "baseline/attacker_balanced_accuracy",
     "utility/accuracy": "baseline/utility_accuracy",
@@ -172,6 +174,16 @@ def format_metric(row: Row, metric: str) -> str:
     expected = f"privacy/expected_false_positives_at_fpr_{rate}"
     is_rate = bool(found) and not math.isnan(row_interval(row, expected).mean)
     return "too few non-members" if is_rate and math.isnan(interval.mean) else interval.plus_minus
+
+
+def floor_of(metric: str) -> str:
+    """Metric that holds a metric's floor: without the release, or of the trivial model.
+
+    It is empty for other metrics; a utility may lack its floor.
+    """
+    if metric.startswith(_UTILITY):
+        return _UTILITY_FLOOR + metric.removeprefix(_UTILITY)
+    return METRIC_FLOORS.get(metric, "")
 
 
 def raw_data_interval(row: Row, metric: str) -> Interval:

@@ -28,7 +28,7 @@ from sweeps.analysis.tables import (
 )
 from sweeps.analysis.text import field_label, metric_label
 from sweeps.report import tables
-from sweeps.report.figures.charts import BASELINE, BOUND, FLOOR, Chart
+from sweeps.report.figures.charts import BASELINE, BOUND, FLOOR, TRIVIAL, Chart
 from sweeps.report.figures.curves import CurveSet, group_curves, label_point
 from sweeps.report.figures.metrics import field_chart, front_chart
 from sweeps.report.figures.overview import KnobEffect, effects_chart, parallel_chart
@@ -234,10 +234,10 @@ class ReportContents:
 
     @property
     def references(self) -> set[str]:
-        """Names of the reference values that figures show: floor, baseline and bound."""
+        """Names of the reference values that figures show: floors, baseline and bound."""
         charts = [figure.chart for figure in self.figures.values() if figure.chart]
         names = {s.name for chart in charts for panel in chart.panels for s in panel.series}
-        return {r for r in (FLOOR, BASELINE, BOUND) if any(n.startswith(r) for n in names)}
+        return {r for r in (FLOOR, TRIVIAL, BASELINE, BOUND) if any(n.startswith(r) for n in names)}
 
     @property
     def exclusions(self) -> Iterator[str]:

@@ -9,7 +9,12 @@ import pandas as pd
 
 from sweeps.analysis.fronts import separate_points
 from sweeps.analysis.pareto import Objectives
-from sweeps.analysis.remarks import explain_empty_front, note_unconfirmed
+from sweeps.analysis.remarks import (
+    NOT_BEATEN,
+    explain_empty_front,
+    note_trivial_model,
+    note_unconfirmed,
+)
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     FRONT_PROBABILITY,
@@ -44,7 +49,9 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     fields = [field for field in space if field in varying] or space
     private = _best_row(front, objectives, leading)
     best = f"{_BEST[objectives[leading]]} {_name(leading)}"
+    trivial = note_trivial_model(front, objectives)
     sentences = [
+        *(sentence for sentence in trivial if sentence.startswith(NOT_BEATEN)),
         f"At {_place(private, fields)}, {_describe_metrics(private, metrics)}.",
         _describe_rank(private, best if len(front) > 1 else ""),
         _describe_differences(result, front, str(private["point_id"])),

@@ -9,7 +9,7 @@ from privnets import data
 from privnets.audit.model_outputs import ModelOutputs
 from privnets.contract import InvalidConfigError
 from privnets.data.user_files import set_folder
-from privnets.membership.user_models.estimators import true_outputs
+from privnets.membership.user_models.estimators import answers
 
 EXPERIMENT = privnets.experiment("membership")
 OWN = """\
@@ -67,18 +67,23 @@ def config(location, target="sick", params=None, **fields):
 
 def test_log_odds_and_merit_of_probabilities_and_of_decision_values():
     probabilities = np.array([[0.2, 0.8, 0.0], [0.5, 0.3, 0.2]])
-    value, right = true_outputs(ModelOutputs("probabilities", probabilities), np.array([1, 2]))
+    every = np.arange(2)
+    outputs = ModelOutputs("probabilities", probabilities)
+    (value, right), predictions = answers(outputs, np.array([1, 2]), every, 3)
     np.testing.assert_allclose(value, [np.log(4), np.log(0.2 / 0.8)])
     np.testing.assert_array_equal(right, [1, 0])
+    np.testing.assert_array_equal(predictions[:, 0], [1, 0])
+    np.testing.assert_allclose(np.exp(predictions[:, 1:]), probabilities)
     margins = ModelOutputs("margins", np.array([2.0, -1.0]), np.array([0, 1]))
-    value, right = true_outputs(margins, np.array([1, 1]))
+    (value, right), predictions = answers(margins, np.array([1, 1]), every, 2)
     np.testing.assert_allclose(value, [2, -1])
     np.testing.assert_array_equal(right, [1, 0])
+    np.testing.assert_allclose(np.exp(predictions[:, 2]), 1 / (1 + np.exp([-2, 1])))
 
 
 def test_a_class_that_the_training_set_lacked_has_probability_zero():
     lacking = ModelOutputs("probabilities", np.array([[0.7, 0.3], [1.0, 0.0]]), np.array([0, 2]))
-    value, right = true_outputs(lacking, np.array([1, 0]))
+    (value, right), _ = answers(lacking, np.array([1, 0]), np.arange(2), 3)
     np.testing.assert_array_equal(value, [-np.inf, np.inf])
     np.testing.assert_array_equal(right, [0, 1])
 

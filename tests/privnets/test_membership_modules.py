@@ -91,7 +91,8 @@ def fit_modules(own, models=range(4)):
     """Outputs of models of a configuration."""
     request = OutputRequest.draw(own, Universe.load(own, "cpu"))
     trainer = ModuleTrainer()
-    return trainer.fit(request, models, "cpu"), trainer.notes(request)
+    about_truth = [truth for truth, _ in trainer.fit(request, models, "cpu")]
+    return np.stack(about_truth), trainer.notes(request)
 
 
 @pytest.mark.parametrize(

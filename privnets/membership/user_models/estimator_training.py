@@ -7,11 +7,10 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
 from privnets.data.user_files import folder
-from privnets.membership.user_models.estimators import EstimatorModel, FitTask
+from privnets.membership.user_models.estimators import Answers, EstimatorModel, FitTask
 from privnets.membership.user_models.output_training import (
     STAGE_SECONDS,
     OutputRequest,
@@ -24,7 +23,7 @@ from privnets.randomness import generator
 class EstimatorTrainer(OutputTrainer):
     """Trains estimators in processes of their own where the pack has several cores."""
 
-    def fit(self, request: OutputRequest, models: range, device: str) -> NDArray[np.float64]:
+    def fit(self, request: OutputRequest, models: range, device: str) -> list[Answers]:
         """Trains one estimator on each core at a time."""
         processes = min(torch.get_num_threads(), len(models))
         tasks = _fit_tasks(request, models)
@@ -34,7 +33,7 @@ class EstimatorTrainer(OutputTrainer):
             results = Parallel(n_jobs=processes)(delayed(each.run)() for each in tasks)
         if failure := next((each for each in results if isinstance(each, str)), None):
             raise UserCodeError(failure)
-        return np.stack(results)
+        return [each for each in results if not isinstance(each, str)]
 
     def models_at_once(self, request: OutputRequest, seconds: float, device: str) -> int:
         """Number of models that take a few seconds; at first one for each core."""
@@ -60,6 +59,8 @@ def _fit_tasks(request: OutputRequest, models: range) -> list[FitTask]:
             y=y,
             members=request.design.sets[j],
             asked=request.asked_records(j),
+            test=request.test_columns,
+            classes=request.classes,
         )
         for j in models
     ]

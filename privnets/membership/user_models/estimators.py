@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +99,8 @@ class FitTask:
         y: Targets of all records, shape [N]; classes are whole numbers.
         members: Training set, shape [n].
         asked: Records at which the model is asked, shape [k].
+        test: Positions of test records among them, shape [K].
+        classes: Classes that the model predicts; 0 for numbers.
     """
 
     folder: Path
@@ -108,18 +110,23 @@ class FitTask:
     y: NDArray[Any]
     members: NDArray[np.int32]
     asked: NDArray[np.int64]
+    test: NDArray[np.int64]
+    classes: int
 
-    def run(self) -> Array | str:
+    def run(self) -> Answers | str:
         """Trains the model.
 
         Returns:
-            Outputs at the asked records: see `true_outputs`; or the failure of the user's code.
+            Outputs at the asked records, or the failure of the user's code.
         """
         set_folder(self.folder)
         try:
             model = set_seed(make_estimator(self.reference), self.reference.params, self.seed)
             model.fit(self.x[self.members], self.y[self.members])
-            return true_outputs(predict(model, self.x[self.asked]), self.y[self.asked])
+            x, y = self.x[self.asked], self.y[self.asked]
+            outputs = predict(model, x)
+            predicted = np.asarray(model.predict(x)) if self.classes else None
+            return answers(outputs, y, self.test, self.classes, predicted)
         except (Exception, SystemExit) as error:  # any exception of the user's code
             return describe_error(error)
 
@@ -134,27 +141,49 @@ def set_seed(estimator: Any, given: Iterable[str], seed: int) -> Any:
     return estimator.set_params(**dict.fromkeys(free, seed)) if free else estimator
 
 
-def true_outputs(outputs: ModelOutputs, y: NDArray[Any]) -> Array:
-    """Outputs of a model about the targets of k records, shape [2, k].
+Answers: TypeAlias = tuple[Array, Array]
+"""Outputs of a model: about the true targets of asked records [2, k], and predictions at test
+records [K, 1 + C].
 
-    Returns:
-        For classes, the log-odds of the true class and whether it is the predicted one; decision
-        values count as logits, and a class that the training set lacked has probability 0. For
-        numbers, the prediction and its squared error.
+For classes, the former are the log-odds of the true class and whether the predicted one is right,
+and the latter the predicted class and the log-probability of each class. For numbers, C is 0: they
+are the prediction and its squared error, and the prediction.
+"""
+
+
+def answers(
+    outputs: ModelOutputs,
+    y: NDArray[Any],
+    test: NDArray[np.int64],
+    classes: int,
+    predicted: NDArray[Any] | None = None,
+) -> Answers:
+    """Outputs of a model about k records.
+
+    Decision values count as logits, and a class that the training set lacked has probability 0.
+
+    Args:
+        y: Targets, shape [k].
+        test: Positions of test records, shape [K].
+        classes: Number of classes; 0 for numbers.
+        predicted: Predicted classes [k]; the most probable ones by default.
     """
-    if outputs.kind in ("predictions", "answers"):
+    if not classes:
         if outputs.values.ndim != 1:
             raise AuditError(
                 f"predict must return one number for each record; got {list(outputs.values.shape)}"
             )
-        return np.stack([outputs.values, np.square(outputs.values - y)])
+        true = np.stack([outputs.values, np.square(outputs.values - y)])
+        return true, outputs.values[test, None]
     labels = y.astype(np.int64)
-    logits = _logits(outputs, int(labels.max()) + 1)
+    logits = _logits(outputs, classes)
+    log_p = logits[test] - logsumexp(logits[test], axis=1, keepdims=True)
+    predicted = logits.argmax(1) if predicted is None else predicted.astype(np.int64)
     rows = np.arange(len(labels))
-    right = logits.argmax(1) == labels
     true = logits[rows, labels]
     logits[rows, labels] = -np.inf
-    return np.stack([true - logsumexp(logits, axis=1), right])
+    about_truth = np.stack([true - logsumexp(logits, axis=1), predicted == labels])
+    return about_truth, np.column_stack([predicted[test], log_p])
 
 
 def _logits(outputs: ModelOutputs, classes: int) -> Array:

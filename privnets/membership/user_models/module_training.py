@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.audit.model_outputs import ModelOutputs
@@ -21,7 +20,7 @@ from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Universe
 from privnets.membership.private.guarantee import guarantee_of
 from privnets.membership.user_models.augmentation import augment, changed_copies
-from privnets.membership.user_models.estimators import true_outputs
+from privnets.membership.user_models.estimators import Answers, answers
 from privnets.membership.user_models.module_stacks import (
     StackInTraining,
     learning_rate_factor,
@@ -51,7 +50,7 @@ class ModuleTrainer(OutputTrainer):
         """Tries a module on records of the data set; see `ModuleSource.check`."""
         ModuleSource.load(config, Universe.load(config, "cpu"), "cpu").check()
 
-    def fit(self, request: OutputRequest, models: range, device: str) -> NDArray[np.float64]:
+    def fit(self, request: OutputRequest, models: range, device: str) -> list[Answers]:
         """Trains modules and asks them in evaluation mode."""
         try:
             outputs = ModuleJob.make(request, device).run(models)
@@ -61,9 +60,11 @@ class ModuleTrainer(OutputTrainer):
             raise UserCodeError(describe_error(error)) from error
         y, repeated = request.universe.y.cpu().numpy(), request.repeated_records
         asked = [np.concatenate([request.asked_records(j), repeated]) for j in models]
-        return np.stack(
-            [true_outputs(each, y[records]) for records, each in zip(asked, outputs, strict=True)]
-        )
+        test, classes = request.test_columns, request.classes
+        return [
+            answers(each, y[records], test, classes)
+            for records, each in zip(asked, outputs, strict=True)
+        ]
 
     def models_at_once(self, request: OutputRequest, seconds: float, device: str) -> int:
         """Number of models that fill the device, at least two."""

@@ -33,6 +33,7 @@ from privnets.membership.outputs import (
     observe_outputs,
     test_records,
 )
+from privnets.membership.user_models.estimators import Answers
 from privnets.points import Replicate
 
 STAGE_SECONDS: Final = 5.0
@@ -51,11 +52,13 @@ class OutputRequest:
 
     Attributes:
         shared: Records that all models answer, shape [k]: attacked and test records.
+        test: Test records, shape [K].
     """
 
     design: TrainingDesign
     universe: Universe
     shared: NDArray[np.int64]
+    test: NDArray[np.int64]
 
     @classmethod
     def draw(cls, config: MembershipConfig, universe: Universe) -> OutputRequest:
@@ -63,7 +66,19 @@ class OutputRequest:
         design = TrainingDesign.draw(config, universe.size)
         test, _ = test_records(design, universe.size)
         both = np.concatenate([design.records, test.numpy()])
-        return cls(design, universe, np.unique(both))
+        return cls(design, universe, np.unique(both), test.numpy())
+
+    @property
+    def classes(self) -> int:
+        """Classes that the models predict; 0 for numbers."""
+        config = self.design.config
+        info = data.info(config.dataset)
+        return self.universe.classes if config.target_model.classifies(info) else 0
+
+    @property
+    def test_columns(self) -> NDArray[np.int64]:
+        """Positions of the test records among those that are asked, shape [K]."""
+        return np.searchsorted(self.shared, self.test)
 
     def asked_records(self, model: int) -> NDArray[np.int64]:
         """Records at which a model is asked, shape [k + n]; the last n are its training set."""
@@ -80,12 +95,8 @@ class OutputTrainer(Trainer):
     """Base class of trainers that keep only outputs of their models."""
 
     @abstractmethod
-    def fit(self, request: OutputRequest, models: range, device: str) -> NDArray[np.float64]:
+    def fit(self, request: OutputRequest, models: range, device: str) -> list[Answers]:
         """Trains models and asks them; the result does not depend on which ones train together.
-
-        Returns:
-            Shape [models, 2, k + n + r]: for classes, the log-odds of the true class and whether
-            the class is right; for numbers, the prediction and its squared error.
 
         Raises:
             UserCodeError: If the user's code fails.
@@ -108,11 +119,13 @@ class OutputTrainer(Trainer):
     ) -> Iterator[Stage]:
         """Trains the models of one configuration after the other."""
         universe = Universe.load(configs[0], device)
-        outputs = state.get("outputs")
+        outputs, predictions = state.get("outputs"), state.get("predictions")
         for index, config in enumerate(configs):
             request = OutputRequest.draw(config, universe)
             columns = len(request.asked_records(0)) + len(request.repeated_records)
-            outputs = universe.x.new_zeros(0, 2, columns).cpu() if outputs is None else outputs
+            if outputs is None or predictions is None:
+                outputs = torch.zeros(0, 2, columns, dtype=torch.float64)
+                predictions = torch.zeros(0, *_prediction_shape(request), dtype=torch.float64)
             if outputs.shape[1:] != (2, columns) or len(outputs) > config.draws:
                 raise ValueError(f"state of shape {tuple(outputs.shape)} is of another stack.")
             failure, seconds = None, math.inf
@@ -121,23 +134,26 @@ class OutputTrainer(Trainer):
                 models = range(len(outputs), min(config.draws, len(outputs) + count))
                 start = time.monotonic()
                 try:
-                    trained = torch.from_numpy(self.fit(request, models, device))
+                    answers = self.fit(request, models, device)
                 except UserCodeError as error:
                     failure = str(error)
                     break
+                trained = torch.from_numpy(np.stack([truth for truth, _ in answers]))
                 if failure := self._describe_lack(request, models, trained):
                     break
                 outputs = torch.cat([outputs, trained])
+                predicted = torch.from_numpy(np.stack([chosen for _, chosen in answers]))
+                predictions = torch.cat([predictions, predicted])
                 seconds = (time.monotonic() - start) / len(models)
                 if len(outputs) < config.draws:
                     done = (index + len(outputs) / config.draws) / len(configs)
-                    yield Stage(done, (), partial(dict, outputs=outputs))
+                    yield Stage(done, (), partial(dict, outputs=outputs, predictions=predictions))
             replicate = (
-                self._evaluate(request, outputs)
+                self._evaluate(request, outputs, predictions)
                 if failure is None
                 else _failure_replicate(config, failure)
             )
-            outputs = None
+            outputs = predictions = None
             yield Stage((index + 1) / len(configs), (experiment.point(config, replicate),), dict)
 
     def estimate_seconds(self, configs: Sequence[MembershipConfig], device: str) -> float:
@@ -169,14 +185,20 @@ class OutputTrainer(Trainer):
         count, asked = int(rows[model].sum()), rows.shape[1]
         return f"model {models[model]} answers {count} of {asked} questions by nan or infinity"
 
-    def _evaluate(self, request: OutputRequest, outputs: Tensor) -> Replicate:
-        config, universe = request.design.config, request.universe
-        predictor = _StoredOutputs(request, outputs.to(universe.x.device))
-        observed = observe_outputs(request.design, predictor, universe)
+    def _evaluate(self, request: OutputRequest, outputs: Tensor, predictions: Tensor) -> Replicate:
+        config, device = request.design.config, request.universe.x.device
+        predictor = _StoredOutputs(request, outputs.to(device), predictions.to(device))
+        observed = observe_outputs(request.design, predictor, request.universe)
         texts = filter(None, (predictor.remark, self.notes(request)))
         if text := "; ".join(texts):
-            observed = replace(observed, notes={"privacy/membership_advantage": text})
+            notes = {**observed.notes, "privacy/membership_advantage": text}
+            observed = replace(observed, notes=notes)
         return evaluate(config, observed)
+
+
+def _prediction_shape(request: OutputRequest) -> tuple[int, int]:
+    """Shape of a model's predictions; see `Answers`."""
+    return len(request.test), 1 + request.classes
 
 
 def _failure_replicate(config: MembershipConfig, reason: str) -> Replicate:
@@ -190,9 +212,9 @@ class _StoredOutputs(Predictor):
     If some probabilities are 0 or 1, as those of forests are, all log-odds are clipped.
     """
 
-    def __init__(self, request: OutputRequest, outputs: Tensor) -> None:
-        config = request.design.config
-        self.classifies = config.target_model.classifies(data.info(config.dataset))
+    def __init__(self, request: OutputRequest, outputs: Tensor, predictions: Tensor) -> None:
+        self.classifies = request.classes > 0
+        self._predictions = predictions
         self._request, self._values, self._merit = request, outputs[:, 0], outputs[:, 1]
         self._limit = math.inf
         if self.classifies and bool(self._values.isinf().any()):
@@ -215,6 +237,11 @@ class _StoredOutputs(Predictor):
             start = len(self._request.shared)
             columns = torch.arange(start, start + self._request.design.sets.shape[1])
         return self._outputs(columns)
+
+    def predict(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """See `Predictor.predict`; `index` holds the test records of the request."""
+        log_p = self._predictions[..., 1:] if self.classifies else None
+        return self._predictions[..., 0], log_p
 
     def changed_copies(self) -> Tensor | None:
         """See `Predictor.changed_copies`."""

@@ -35,6 +35,7 @@ MAX_DETAILED_POINTS = 1000
 """A series of more points is drawn without intervals."""
 
 FLOOR, BASELINE, BOUND = "floor: no release", "baseline: raw data", "bound: theory"
+TRIVIAL = "floor: trivial model"
 """Names of reference values in every figure."""
 
 SEARCHED = "searching, not confirmed"

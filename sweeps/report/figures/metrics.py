@@ -16,7 +16,7 @@ from privnets.contract import Direction
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import Objectives, comparable_points
 from sweeps.analysis.results import is_only_searched
-from sweeps.analysis.tables import METRIC_BOUNDS, varying_fields
+from sweeps.analysis.tables import METRIC_BOUNDS, floor_of, varying_fields
 from sweeps.analysis.text import (
     field_label,
     format_number,
@@ -50,7 +50,7 @@ from sweeps.report.figures.charts import (
 from sweeps.report.figures.curves import TradeoffCurve, field_scale, group_points, label_settings
 from sweeps.report.figures.plotly_charts import plotly_page
 from sweeps.report.figures.png_charts import chart_png
-from sweeps.report.figures.tradeoff import level_series
+from sweeps.report.figures.tradeoff import level_series, upright_floors
 
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
@@ -103,7 +103,10 @@ def front_chart(
     panels = []
     for x, y in pairs:
         x_axis, y_axis = (_front_axis(rows, metric, objectives) for metric in (x, y))
-        series = list(level_series(rows, x_axis.limits or (0, 1), y, fields)) if len(rows) else []
+        series: list[ChartSeries] = []
+        if len(rows):
+            series += level_series(rows, x_axis.limits or (0, 1), y, fields)
+            series += upright_floors(rows, y_axis.limits or (0, 1), x, fields)
         if len(names) == 2 and {x, y} == set(names):
             if attained is not None:
                 name = "attained by half the replicates"
@@ -125,10 +128,10 @@ def front_chart(
 
 def _front_axis(rows: pd.DataFrame, metric: str, objectives: Objectives) -> ChartAxis:
     """Axis that shows all points but those that a search tried far from what it confirmed."""
-    searching = is_only_searched(rows)
-    return metric_axis(
-        rows.loc[~searching], metric, objectives, pale=rows.loc[searching, metric].tolist()
-    )
+    searching, shown = is_only_searched(rows), rows.loc[~is_only_searched(rows)]
+    levels = shown[floor_of(metric)].tolist() if floor_of(metric) in shown else []
+    pale = rows.loc[searching, metric].tolist()
+    return metric_axis(shown, metric, objectives, levels, pale=pale)
 
 
 def save_chart(chart: Chart, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from sweeps.analysis.tables import (
     METRIC_FLOORS,
     RAW_DATA_VALUES,
     Row,
+    floor_of,
     raw_data_interval,
     row_interval,
 )
@@ -35,6 +37,7 @@ from sweeps.report.figures.charts import (
     GREY,
     RED,
     SYMBOLS,
+    TRIVIAL,
     Chart,
     ChartPanel,
     ChartSeries,
@@ -88,6 +91,7 @@ def _panel(curves: CurveSet, pair: PointPair, objectives: Objectives) -> ChartPa
     )
     series = [
         *level_series(points, x_axis.limits or (0, 1), y, curves.fields),
+        *upright_floors(points, y_axis.limits or (0, 1), x, curves.fields),
         *(_curve_series(curves, pair) if curves.joined else [_cloud(curves, pair)]),
         *_marks(curves, pair),
         *raw_data_series(rows, x, y, log=x_axis.log),
@@ -96,8 +100,7 @@ def _panel(curves: CurveSet, pair: PointPair, objectives: Objectives) -> ChartPa
 
 
 def _reference_values(rows: Sequence[Row], metric: str) -> list[float]:
-    floor = METRIC_FLOORS.get(metric, "")
-    floors = [row_interval(row, floor).mean for row in rows]
+    floors = [row_interval(row, floor_of(metric)).mean for row in rows]
     return floors + [raw_data_interval(row, metric).mean for row in rows]
 
 
@@ -106,17 +109,27 @@ def level_series(
 ) -> Iterator[ChartSeries]:
     """Floors and raw-data values as horizontal lines; floors with bands for their intervals."""
     raw = RAW_DATA_VALUES.get(y)
+    floor = TRIVIAL if y.startswith("utility/") else FLOOR
     for metric, name, color, dash in (
-        (METRIC_FLOORS.get(y, ""), FLOOR, GREY, "dot"),
+        (floor_of(y), floor, GREY, "dot"),
         (raw if isinstance(raw, str) else "", BASELINE, RED, "dash"),
     ):
         for level, suffix in metric_levels(points, y, metric, fields):
-            if name == FLOOR and level.high > level.low:
+            if name == floor and level.high > level.low:
                 band = [level.low, level.low, level.high, level.high]
                 yield ChartSeries([*limits, *limits[::-1]], band, hover=[], fill="shade")
             label, hover = f"{name}{suffix}", [f"{name}{suffix}: {level}"] * 2
             label += f": {format_number(level.mean)}"
             yield ChartSeries(list(limits), [level.mean] * 2, label, color, line=dash, hover=hover)
+
+
+def upright_floors(
+    points: pd.DataFrame, limits: tuple[float, float], x: str, fields: Sequence[str]
+) -> Iterator[ChartSeries]:
+    """Floors of the metric on the x axis as upright lines; `limits` are those of the y axis."""
+    for series in level_series(points, limits, x, fields):
+        if not series.name.startswith(BASELINE):
+            yield replace(series, x=series.y, y=series.x)
 
 
 def metric_levels(

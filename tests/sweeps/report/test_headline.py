@@ -9,6 +9,7 @@ from synthetic_releases import image_sweep
 from synthetic_sweep import OBJECTIVES, SyntheticSweep, membership_points, membership_study
 
 from privnets.points import Replicate
+from sweeps.analysis.remarks import note_trivial_model
 from sweeps.analysis.text import metric_label
 from sweeps.report.headline import headline
 
@@ -86,3 +87,39 @@ def test_attackers_of_releases_have_their_own_words():
     start = "At privacy weight 10, the strongest attacker's balanced accuracy is 0.6"
     assert text.startswith(start)
     assert text.endswith("2 points unfinished.")
+
+
+def _compared_with_trivial(utilities):
+    """Headline and remarks of a sweep whose trivial model has the error 0.5, with small errors."""
+
+    def replicate(size, decay, seed):
+        metrics = {
+            "privacy/membership_advantage": size / 10 + 0.001 * seed,
+            "utility/test_mse": utilities[int(size)] + 0.001 * seed,
+            "floor/utility_test_mse": 0.5,
+        }
+        return Replicate(seed, metrics, finished_at=1.7e9)
+
+    sizes = tuple(range(len(utilities)))
+    points = membership_points(sizes, (0.0,), replicate=replicate)
+    sweep = SyntheticSweep(membership_study(), points)
+    return headline(sweep), note_trivial_model(sweep.front(), OBJECTIVES)
+
+
+def test_a_front_that_does_not_beat_the_trivial_model_says_so_first():
+    text, remarks = _compared_with_trivial([0.6, 0.55, 0.4995])
+    expected = (
+        "No point of the front is shown to be better than the trivial model, which always gives "
+        "the most frequent class or the mean; its test mse is 0.5."
+    )
+    assert remarks == [expected]
+    assert text.startswith(expected)
+
+
+def test_points_that_beat_the_trivial_model_are_counted():
+    text, remarks = _compared_with_trivial([0.6, 0.4, 0.3])
+    assert remarks == [
+        "2 of 3 points on the front are shown to be better than the trivial model, whose test mse "
+        "is 0.5."
+    ]
+    assert "trivial" not in text

@@ -1,0 +1,219 @@
+"""Utilities of models on test records: the value of each model, and the influence of each record.
+
+The influence of record k on a value is its derivative with respect to the record's weight. Standard
+errors follow from it (`Mean.two_way`); it is exact for means and linearises the other statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import torch
+from torch import Tensor
+
+from privnets.membership.estimates import Mean
+
+Statistic: TypeAlias = tuple[Tensor, Tensor]
+"""Value of each model [J], and influence of each record on it [J, K]."""
+
+
+@dataclass(frozen=True, eq=False)
+class TestOutputs:
+    """Predictions of J models at K test records.
+
+    Attributes:
+        y: Numbers, or indices of classes, shape [K].
+        counted: Whether a record is outside the model's training set, shape [J, K].
+        predicted: Number, or index of the predicted class, shape [J, K].
+        log_p: Logarithm of the probability of each class, shape [J, K, C]; None for numbers.
+    """
+
+    __test__ = False  # no class of tests
+
+    y: Tensor
+    counted: Tensor
+    predicted: Tensor
+    log_p: Tensor | None = None
+
+    def of_trivial_model(self, y: Tensor) -> TestOutputs:
+        """The same for models that know only the targets of all records, `y` [N].
+
+        They predict the mean; or the most frequent class, with the shares of classes as
+        probabilities.
+        """
+        if self.log_p is None:
+            return replace(self, predicted=y.mean().expand_as(self.predicted))
+        shares = torch.bincount(y.long(), minlength=self.log_p.shape[-1]) / len(y)
+        return replace(
+            self,
+            predicted=shares.argmax().expand_as(self.predicted),
+            log_p=shares.double().log().expand_as(self.log_p),
+        )
+
+    def statistics(self) -> Iterator[tuple[str, Statistic | str]]:
+        """Yields the name of each utility with its statistic, or the reason why it is undefined."""
+        table = _OF_NUMBERS if self.log_p is None else _OF_CLASSES
+        absent = "" if self.log_p is None else self._absent_class()
+        for name, statistic in table.items():
+            if absent and name not in _MEANS:
+                yield name, absent
+                continue
+            value, influence = statistic(self)
+            if bool(value.isfinite().all()):
+                yield name, (value, influence)
+            else:
+                yield name, _INFINITE.get(name, "it is not finite")
+
+    def _absent_class(self) -> str:
+        """Reason if the test records of a model lack a class, or have no other; else empty."""
+        assert self.log_p is not None
+        for label in range(self.log_p.shape[-1]):
+            counts = (self.counted & (self.y == label)).sum(1)
+            if lacking := int((counts == 0).sum()):
+                return (
+                    f"{lacking} of {len(counts)} models have no test record of class {label}, "
+                    "counted from 0"
+                )
+        return ""
+
+
+def means(test: TestOutputs, unseen_share: float) -> tuple[dict[str, Mean], dict[str, str]]:
+    """Means of the utilities over models, and reasons for those that are undefined, by name."""
+    values, reasons = {}, {}
+    for name, statistic in test.statistics():
+        if isinstance(statistic, str):
+            reasons[name] = statistic
+        else:
+            values[name] = Mean.two_way(*statistic, test.counted, unseen_share)
+    return values, reasons
+
+
+def _mean(values: Tensor, counted: Tensor) -> Statistic:
+    """Mean of values [J, K] over the counted records."""
+    total = counted.sum(1)
+    mean = torch.where(counted, values, 0.0).sum(1) / total
+    return mean, torch.where(counted, values - mean[:, None], 0.0) / total[:, None]
+
+
+def _ratio(numerator: Tensor, denominator: Tensor, counted: Tensor) -> Statistic:
+    """Ratio of sums over the counted records."""
+    total = torch.where(counted, denominator, 0.0).sum(1)
+    ratio = torch.where(counted, numerator, 0.0).sum(1) / total
+    influence = numerator - ratio[:, None] * denominator
+    return ratio, torch.where(counted, influence, 0.0) / total[:, None]
+
+
+def _accuracy(test: TestOutputs) -> Statistic:
+    return _mean((test.predicted == test.y).double(), test.counted)
+
+
+def _balanced_accuracy(test: TestOutputs) -> Statistic:
+    right = (test.predicted == test.y).double()
+    return _macro([_mean(right, test.counted & (test.y == c)) for c in _all_classes(test)])
+
+
+def _log_loss(test: TestOutputs) -> Statistic:
+    assert test.log_p is not None
+    true = test.y.long().expand(test.counted.shape)[..., None]
+    return _mean(-test.log_p.gather(-1, true)[..., 0], test.counted)
+
+
+def _f1(test: TestOutputs) -> Statistic:
+    values = []
+    for c in _scored_classes(test):
+        predicted, true = (test.predicted == c).double(), (test.y == c).double()
+        values.append(_ratio(2 * predicted * true, predicted + true, test.counted))
+    return _macro(values)
+
+
+def _auc(test: TestOutputs) -> Statistic:
+    return _macro([_ranking(test, c)[0] for c in _scored_classes(test)])
+
+
+def _average_precision(test: TestOutputs) -> Statistic:
+    return _macro([_ranking(test, c)[1] for c in _scored_classes(test)])
+
+
+def _squared_error(test: TestOutputs) -> Statistic:
+    return _mean((test.predicted - test.y).square(), test.counted)
+
+
+def _absolute_error(test: TestOutputs) -> Statistic:
+    return _mean((test.predicted - test.y).abs(), test.counted)
+
+
+def _r2(test: TestOutputs) -> Statistic:
+    """One minus the squared error relative to that of the mean of the test records."""
+    centre, _ = _mean(test.y.expand(test.counted.shape), test.counted)
+    deviation = (test.y - centre[:, None]).square()
+    ratio, influence = _ratio((test.predicted - test.y).square(), deviation, test.counted)
+    return 1 - ratio, -influence
+
+
+def _all_classes(test: TestOutputs) -> range:
+    assert test.log_p is not None
+    return range(test.log_p.shape[-1])
+
+
+def _scored_classes(test: TestOutputs) -> range:
+    """The second of two classes, which is the positive one, or all of more."""
+    classes = _all_classes(test)
+    return classes[1:] if len(classes) == 2 else classes
+
+
+def _macro(statistics: list[Statistic]) -> Statistic:
+    values, influences = zip(*statistics, strict=True)
+    return torch.stack(values).mean(0), sum(influences) / len(influences)
+
+
+def _ranking(test: TestOutputs, label: int) -> tuple[Statistic, Statistic]:
+    """Area under the ROC curve and average precision of one class against the others.
+
+    Ties count half in the former; in the latter they share a threshold.
+    """
+    assert test.log_p is not None
+    score, counted = test.log_p[..., label].contiguous(), test.counted
+    positive = counted & (test.y == label)
+    negative = counted & ~positive
+    ranked, order = score.sort(dim=1)
+    first = torch.searchsorted(ranked, score)  # records with lower scores
+    last = torch.searchsorted(ranked, score, right=True)
+
+    def below(weight: Tensor, place: Tensor) -> Tensor:
+        """Sums of weights over the lowest records, up to each place."""
+        sums = torch.nn.functional.pad(weight.double().gather(1, order).cumsum(1), (1, 0))
+        return sums.gather(1, place)
+
+    positives, negatives = positive.sum(1, keepdim=True), negative.sum(1, keepdim=True)
+    worse = (below(negative, first) + below(negative, last)) / (2 * negatives)
+    better = 1 - (below(positive, first) + below(positive, last)) / (2 * positives)
+    auc, influence = _mean(worse, positive)
+    area = auc, influence + _mean(better, negative)[1]
+
+    hits = positives - below(positive, first)
+    chosen = (hits + negatives - below(negative, first)).clamp_min(1)
+    precision = hits / chosen
+    average, influence = _mean(precision, positive)
+    # A further record at a score changes the precision at all thresholds down to it.
+    rises, falls = (below(positive * weight / chosen, last) for weight in (1, precision))
+    change = torch.where(counted, positive * rises - falls, 0.0) / positives
+    return area, (average, influence + change)
+
+
+_OF_CLASSES: Final[Mapping[str, Callable[[TestOutputs], Statistic]]] = {
+    "accuracy": _accuracy,
+    "balanced_accuracy": _balanced_accuracy,
+    "auc": _auc,
+    "average_precision": _average_precision,
+    "log_loss": _log_loss,
+    "f1": _f1,
+}
+_OF_NUMBERS: Final[Mapping[str, Callable[[TestOutputs], Statistic]]] = {
+    "mse": _squared_error,
+    "mae": _absolute_error,
+    "r2": _r2,
+}
+_MEANS: Final = frozenset({"accuracy", "log_loss"})
+_INFINITE: Final = {"log_loss": "a model gives the true class of a record the probability 0"}
