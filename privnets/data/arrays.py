@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue
 
 from privnets.data.catalog import DataReference, DataSource, Table, combined_fingerprint
 from privnets.data.files import DatasetInfo, FileState, Task, UserFormError
-from privnets.data.tables import describe_target, digest_of, encode_target
+from privnets.data.tables import class_labels, describe_target, digest_of, encode_target
 from privnets.data.user_files import (
     absolute_path,
     describe_error,
@@ -157,6 +157,7 @@ class ArraySource(DataSource):
                 f"{reference}: records: {len(x):,}, each of shape {list(x.shape[1:])}.",
                 describe_target("y", self.y, classes),
             ),
+            labels=class_labels(pd.Series(y)) if classes else (),
         )
 
     def state(self) -> FileState:

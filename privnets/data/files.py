@@ -78,6 +78,7 @@ class DatasetInfo:
             empty for other tables.
         lists: Names of the lists in a folder of images that has no `files`.
         remarks: Sentences on the data for the author of a study.
+        labels: Classes as the user's data name them, sorted; empty for numbers from 0.
     """
 
     name: str
@@ -94,6 +95,7 @@ class DatasetInfo:
     shape: tuple[int, ...] = ()
     lists: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    labels: tuple[bool | int | float | str, ...] = ()
 
     @property
     def folder(self) -> Path:

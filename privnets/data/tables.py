@@ -121,6 +121,7 @@ class TableSource(DataSource):
                 *identifier_remarks(columns),
                 *text_remarks(frame),
             ),
+            labels=class_labels(frame[target]) if classes else (),
         )
 
     def state(self) -> FileState:
@@ -240,6 +241,14 @@ def describe_target(name: str, target: Target, classes: Sequence[str]) -> str:
         return f"target {name} has numbers from {target.min():.6g} to {target.max():.6g}."
     counts = np.bincount(target.astype(np.int64)).tolist()
     return describe_classes(f"target {name}", dict(zip(classes, counts, strict=True)))
+
+
+def class_labels(column: pd.Series[Any]) -> tuple[bool | int | float | str, ...]:
+    """Classes of a column in the order of their numbers, of the types that the column has."""
+    import pandas as pd
+
+    values = column if pd.api.types.is_numeric_dtype(column) else category_texts(column)
+    return tuple(np.array(sorted(values.unique())).tolist())
 
 
 def encode_columns(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, StringConstraints, field_validator
 
 from privnets import data
 from privnets.config import ExperimentConfig, OneOf
@@ -78,6 +78,12 @@ _MECHANISM_FIELDS: Final[Mapping[Mechanism, frozenset[str]]] = {
 }
 PRIVACY_FIELDS: Final = frozenset({"mechanism"}.union(*_MECHANISM_FIELDS.values()))
 """Fields without effect where `epsilon` is null."""
+
+USER_METRIC: Final = r"^utility/[a-z0-9_]{1,80}$"
+"""Pattern of the keys of utilities of the user's own."""
+
+OBSERVING_FIELDS: Final = frozenset({"metrics", "groups"})
+"""Fields that only add metrics: they have no influence on training."""
 
 OPTIONAL_FIELDS: Final = frozenset({"leakage_weight", "augmentation", "queries", "checkpoints"})
 """Fields that change nothing at their defaults; models without them refuse other values."""
@@ -168,6 +174,13 @@ class MembershipConfig(ExperimentConfig):
     )
     sample_rate: float = Field(
         0.1, gt=0, le=1, description="probability of a record to be in a Poisson batch of dp_sgd"
+    )
+
+    metrics: dict[Annotated[str, StringConstraints(pattern=USER_METRIC)], str] | None = Field(
+        None, description="utilities of the user's, each with a scorer or module:function"
+    )
+    groups: str | None = Field(
+        None, description="column of the table, or class, by whose values leakage is reported"
     )
 
     @property
@@ -301,10 +314,12 @@ def metric_keys(config: MembershipConfig) -> tuple[str, ...]:
     """Returns every key that a replicate reports, sorted."""
     attacks = (key for name in ATTACKS.names() for key in attack_keys(name))
     names = utilities(config)
-    useful = [key for name in names for key in (f"utility/test_{name}", floor_key(name))]
-    return tuple(sorted((*attacks, *_LEAKAGE, *_OTHERS, *useful, f"utility/train_{names[0]}")))
+    useful = [*(f"utility/test_{name}" for name in names), *(config.metrics or ())]
+    floors = map(floor_key, useful)
+    main = f"utility/train_{names[0]}"
+    return tuple(sorted((*attacks, *_LEAKAGE, *_OTHERS, *useful, *floors, main)))
 
 
-def floor_key(name: str) -> str:
-    """Returns the key of the trivial model's value of a utility on test records."""
-    return f"floor/utility_test_{name}"
+def floor_key(utility: str) -> str:
+    """Returns the key of the trivial model's value of a utility."""
+    return f"floor/{utility.replace('/', '_')}"

@@ -77,11 +77,13 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
 
     Returns:
         A replicate with every key of `metric_keys`, NaN where undefined; a failed replicate if
-        the models diverged.
+        the models diverged, or the user's code failed.
     """
     keys = metric_keys(config)
+    reason = observed.test.failure
     if not bool(torch.isfinite(observed.trials.loss).all()):
         reason = "the loss is not finite: training diverged, or the noise overflowed"
+    if reason is not None:
         metrics = dict.fromkeys(keys, math.nan)
         return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
     table = MetricTable(dict.fromkeys(keys, math.nan), notes=dict(observed.notes))
@@ -330,13 +332,14 @@ def flag_beaten_bounds(table: MetricTable, scores: Mapping[str, AttackScore]) ->
 
 
 def _utility(table: MetricTable, config: MembershipConfig, observed: Observations) -> None:
-    for name, value in observed.utilities.items():
-        table.set_metric(f"utility/test_{name}", value)
-    for name, value in observed.floors.items():
-        table.set_metric(floor_key(name), value)
+    for key, value in observed.test.values.items():
+        table.set_metric(key, value)
+    for key, value in observed.test.floors.items():
+        table.set_metric(floor_key(key), value)
+    table.notes.update(observed.test.notes)
     main = utilities(config)[0]
     table.set_metric(f"utility/train_{main}", observed.train)
-    difference = observed.utilities[main].value - observed.train.value
+    difference = observed.test.values[f"utility/test_{main}"].value - observed.train.value
     gap = -difference if OBJECTIVES[f"utility/test_{main}"] == "max" else difference
     table.metrics["utility/generalization_gap"] = gap
 

@@ -89,6 +89,11 @@ class Membership(Experiment):
             for field, (value, limit) in limits.items()
             if value > limit
         ]
+        invalid += [
+            InvalidField(f"metrics.{key}", key, "a name that no other metric has")
+            for key in typed.metrics or ()
+            if key.startswith(("utility/test_", "utility/train_")) or key in OBJECTIVES
+        ]
         invalid += invalid_privacy_fields(typed, info)
         return invalid + typed.target_model.invalid_fields(typed, info)
 
@@ -96,6 +101,8 @@ class Membership(Experiment):
         """Returns the fingerprint of the data set, of the user's code, and of added attacks."""
         typed = _membership(config)
         code = [typed.model.digest()] if isinstance(typed.model, ModelReference) else []
+        if typed.metrics:
+            code += _scorer_digests(typed)
         added = [name for name in ATTACKS.names() if name not in ATTACKS.builtin]
         return "; ".join([data.fingerprint(typed.dataset), *code, *added])
 
@@ -121,6 +128,16 @@ class Membership(Experiment):
         require_equal_structures(configs)
         typed = [_membership(config) for config in configs]
         return typed[0].target_model.load_trainer().stages(self, typed, device, state or {})
+
+
+def _scorer_digests(config: MembershipConfig) -> list[str]:
+    """Identifies the scorers; imports scikit-learn, which few studies need before training."""
+    from privnets.membership.own_utilities import try_own_utilities
+    from privnets.scorers import scorer_digests
+
+    digests = scorer_digests(config.metrics or {})
+    try_own_utilities(config, "; ".join([data.fingerprint(config.dataset), *digests]))
+    return digests
 
 
 def _described_data(config: MembershipConfig) -> DatasetInfo:

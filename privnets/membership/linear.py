@@ -35,6 +35,7 @@ from privnets.membership.observations import (
 )
 from privnets.membership.private.guarantee import parameter_noise
 from privnets.membership.training_sets import Indices, training_pairs
+from privnets.membership.utilities import Utilities
 from privnets.runtime import extrapolate_seconds
 
 # Training sets per call: enough to amortise the call, few enough for the cache. Constants, since
@@ -319,8 +320,11 @@ def _observe(
         caution=_caution(config, moments.features, universe),
         control=ControlVariate.of(covariates, index),
         prior=config.train_size / universe.size,
-        utilities={"mse": Mean.over(((total - train) / outside).mean((1, 2)))},
-        floors={"mse": _trivial_error(universe, fits.sums, outside)},
+        test=Utilities(
+            {"utility/test_mse": Mean.over(((total - train) / outside).mean((1, 2)))},
+            {"utility/test_mse": _trivial_error(universe, fits.sums, outside)},
+            {},
+        ),
         train=Mean.over((train / config.train_size).mean((1, 2))),
         shared_models=False,
         notes=_notes(fits),

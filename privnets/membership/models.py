@@ -157,6 +157,9 @@ class Linear(TargetModel):
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Adds a weight of the leakage that noise alone makes meaningful."""
         invalid = super().invalid_fields(config, info)
+        if config.metrics:
+            expected = "none with linear, whose single predictions are not computed"
+            invalid.append(InvalidField("metrics", ", ".join(config.metrics), expected))
         if config.leakage_weight and config.noise_std == 0:
             expected = "0 without noise_std: no penalty changes the leakage of exact parameters"
             invalid.append(InvalidField("leakage_weight", str(config.leakage_weight), expected))

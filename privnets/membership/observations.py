@@ -18,9 +18,15 @@ from privnets import data
 from privnets.contract import Experiment, Stage, State
 from privnets.membership.attacks import Trials
 from privnets.membership.attacks.quantile_regression import regressors
-from privnets.membership.config import OPTIONAL_FIELDS, PRIVACY_FIELDS, MembershipConfig
+from privnets.membership.config import (
+    OBSERVING_FIELDS,
+    OPTIONAL_FIELDS,
+    PRIVACY_FIELDS,
+    MembershipConfig,
+)
 from privnets.membership.estimates import ControlVariate, Mean
 from privnets.membership.leakage import Sides
+from privnets.membership.utilities import Utilities
 from privnets.randomness import generator
 
 
@@ -86,8 +92,7 @@ class Observations:
         output: Moments of a signal of the output at each record, shape [R, ..., 1].
         undefined: Reason if the leakage of the parameters is undefined, when already established.
         prior: Prior probability of membership, n/N.
-        utilities: Utilities outside the training set, by name; undefined ones have notes.
-        floors: The same of the trivial model, which knows only the targets of all records.
+        test: Utilities outside the training set.
         train: Main utility inside the training set.
         shared_models: Whether column j is the same model for every record.
         interpolates: Reason if outputs have no Gaussian distribution either.
@@ -103,8 +108,7 @@ class Observations:
     output: Sides
     undefined: str | None
     prior: float
-    utilities: Mapping[str, Mean]
-    floors: Mapping[str, Mean]
+    test: Utilities
     train: Mean
     shared_models: bool
     interpolates: str | None = None
@@ -125,6 +129,7 @@ def random_stream(config: MembershipConfig, purpose: str) -> np.random.Generator
     # Fields of no effect are left out: draws are those of versions that had none of them.
     defaults = {name: config.field_defaults[name] for name in OPTIONAL_FIELDS}
     dropped = {name for name, default in defaults.items() if resolved[name] == default}
+    dropped |= {name for name in resolved if name.partition(".")[0] in OBSERVING_FIELDS}
     if config.epsilon is None:
         dropped |= PRIVACY_FIELDS | {"epsilon"}
     fields = json.dumps({k: v for k, v in resolved.items() if k not in dropped}, sort_keys=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.membership.attacks import Population, Trials
-from privnets.membership.config import MembershipConfig, floor_key
+from privnets.membership.config import MembershipConfig
 from privnets.membership.estimates import Mean
 from privnets.membership.leakage import shared_sides
 from privnets.membership.observations import (
@@ -21,7 +21,7 @@ from privnets.membership.observations import (
     random_stream,
 )
 from privnets.membership.training_sets import Indices, find_members, shared_subsets
-from privnets.membership.utilities import TestOutputs, means
+from privnets.membership.utilities import TestOutputs, measure
 from privnets.randomness import generator
 
 # Approximate number of records outside the training set on which utility is measured.
@@ -120,8 +120,11 @@ def observe_outputs(
     at_test = predictor.at(test)
     judged = TestOutputs(universe.y[test], outside, *predictor.predict(test))
     unseen = 1 - len(test) / universe.size
-    useful, reasons = means(judged, unseen)
-    floors, unknown = means(judged.of_trivial_model(universe.y), unseen)
+    utilities = measure(judged, universe.y, unseen)
+    if design.config.metrics:
+        from privnets.membership.own_utilities import own_utilities  # slow to load, rarely used
+
+        utilities |= own_utilities(design.config, judged, unseen)
     trials = replace(
         _trials(predictor, universe, records, member, inside.loss.mean(1)),
         population=_population(predictor, universe, records, test, at_test, outside),
@@ -134,12 +137,7 @@ def observe_outputs(
         output=shared_sides(trials.signal[..., None], member),
         undefined="the parameters are not observed; privacy/rho_kl_output is a lower bound",
         prior=design.config.train_size / universe.size,
-        utilities=useful,
-        floors=floors,
-        notes={
-            **{f"utility/test_{name}": reason for name, reason in reasons.items()},
-            **{floor_key(name): reason for name, reason in unknown.items()},
-        },
+        test=utilities,
         train=Mean.over(inside.merit.mean(1)),
         shared_models=True,
     )

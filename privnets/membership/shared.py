@@ -162,7 +162,7 @@ class SharedTrainer(Trainer):
             sides=sides,
             halves=halves,
             undefined=undefined,
-            notes={**observed.notes, **_notes(config, unconverged, len(flat))},
+            notes=_notes(config, unconverged, len(flat)),
         )
 
     def _why_undefined(self, coefficients: Tensor, member: Tensor) -> str | None:

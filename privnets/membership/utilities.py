@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
+from privnets.membership.config import floor_key
 from privnets.membership.estimates import Mean
 
 Statistic: TypeAlias = tuple[Tensor, Tensor]
@@ -79,14 +80,51 @@ class TestOutputs:
         return ""
 
 
+@dataclass(frozen=True)
+class Utilities:
+    """Utilities of the models of one configuration, and of the trivial model.
+
+    Attributes:
+        values: Means over models, by key.
+        floors: Means for the trivial model, by key of the utility.
+        notes: Reasons why values or floors are undefined, by key of the metric.
+        failure: Reason if the user's code failed; the others are then empty.
+    """
+
+    values: Mapping[str, Mean]
+    floors: Mapping[str, Mean]
+    notes: Mapping[str, str]
+    failure: str | None = None
+
+    def __or__(self, other: Utilities) -> Utilities:
+        """Utilities of both."""
+        return Utilities(
+            {**self.values, **other.values},
+            {**self.floors, **other.floors},
+            {**self.notes, **other.notes},
+            self.failure or other.failure,
+        )
+
+
+def measure(test: TestOutputs, y: Tensor, unseen_share: float) -> Utilities:
+    """Measures all utilities that are not the user's own; `y` [N] are the targets of all records.
+
+    `unseen_share` is as in `Mean.two_way`.
+    """
+    values, reasons = means(test, unseen_share)
+    floors, unknown = means(test.of_trivial_model(y), unseen_share)
+    return Utilities(values, floors, reasons | {floor_key(key): unknown[key] for key in unknown})
+
+
 def means(test: TestOutputs, unseen_share: float) -> tuple[dict[str, Mean], dict[str, str]]:
-    """Means of the utilities over models, and reasons for those that are undefined, by name."""
+    """Means of the utilities over models, and reasons for those that are undefined, by key."""
     values, reasons = {}, {}
     for name, statistic in test.statistics():
+        key = f"utility/test_{name}"
         if isinstance(statistic, str):
-            reasons[name] = statistic
+            reasons[key] = statistic
         else:
-            values[name] = Mean.two_way(*statistic, test.counted, unseen_share)
+            values[key] = Mean.two_way(*statistic, test.counted, unseen_share)
     return values, reasons
 
 

@@ -178,7 +178,7 @@ def _default_values(plan: Plan) -> Iterator[tuple[str, object]]:
     experiment = privnets.experiment(plan.study.experiment)
     examples = {config.structure(): config for config in plan.samples}
     unused = frozenset.intersection(*map(experiment.unused_fields, examples.values()))
-    excluded = {*flatten(plan.study.fixed), *plan.study.space, *unused}
+    excluded = {*flatten(plan.study.constants), *plan.study.space, *unused}
     for name, value in plan.samples[0].canonical().resolved().items():
         if name not in excluded:
             yield name, value

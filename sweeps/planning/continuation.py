@@ -134,7 +134,7 @@ def names_user_files(study: Study) -> bool:
 
     Problems on faces are mappings, too, and name packaged collections alone.
     """
-    names = [*flatten(study.fixed), *study.space]
+    names = [*flatten(study.constants), *study.space]
     packaged = {_field(name) for name in names if name.endswith(".faces")}
     return any("." in name and _field(name) not in packaged for name in names)
 

@@ -232,7 +232,7 @@ class Plan:
     def _plan_proposals(self, proposals: Sequence[Proposal]) -> list[PlannedPoint | str]:
         """Returns the point of each proposal, or the reason why the experiment refuses it."""
         experiment = privnets.experiment(self.study.experiment)
-        values = [nest({**self.study.fixed, **proposal}) for proposal in proposals]
+        values = [nest({**self.study.constants, **proposal}) for proposal in proposals]
         configs = [configure(experiment, each) for each in values]
         valid = [config for config in configs if not isinstance(config, str)]
         by_structure = {config.structure(): config for config in valid}

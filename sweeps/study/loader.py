@@ -26,8 +26,8 @@ _PACKAGED: Final = resources.files("sweeps") / "studies"
 _SUFFIXES: Final = (".yaml", ".yml")
 _OVERRIDE: Final = "--set"
 _OVERRIDE_FORM: Final = "key=value, as fixed.train_size=100 or space.weight_decay.grid=[0, 1]"
-_ENTRIES: Final = ("fixed", "space", "objectives", "constraints", "claims")
-_METRIC_SECTIONS: Final = ("objectives", "constraints")
+_ENTRIES: Final = ("fixed", "space", "metrics", "objectives", "constraints", "claims")
+_METRIC_SECTIONS: Final = ("metrics", "objectives", "constraints")
 _PLACEHOLDER_CLAIM: Final = {"statement": "", "metric": "", "axis": "", "trend": "constant"}
 
 

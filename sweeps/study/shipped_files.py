@@ -77,7 +77,7 @@ def _named_files(folder: Path, text: str) -> dict[str, Path]:
 
 def _texts(study: Study) -> Iterator[str]:
     """Texts in mappings, which only the author's own data and models are."""
-    for name, value in flatten(study.fixed).items():
+    for name, value in flatten(study.constants).items():
         if "." in name and isinstance(value, str):
             yield value
     for name, axis in study.space.items():

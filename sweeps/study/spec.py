@@ -35,6 +35,8 @@ MAX_REPLICATES: Final = 10_000
 MAX_CONFIRMED: Final = 1_000
 MAX_ASK_SIZE: Final = 10_000
 MAX_IN_FLIGHT: Final = 64
+OBSERVING_FIELDS: Final = ("metrics", "groups")
+"""Sections of a study that are fields of every configuration, beside those in `fixed`."""
 _MAX_COUNT: Final = 1_000_000
 _MAX_DEVICES: Final = 4096
 _CONFIRMED_POINTS: Final = 16
@@ -363,6 +365,9 @@ class Study(_StudySection):
         fixed: Configuration fields with one value, which may be a mapping.
         space: Configuration fields that are swept, each with its axis. Dots lead into mappings, as
             `model.params.max_depth`.
+        metrics: Utilities of the author's own, `utility/NAME`, each by the name of a scorer of
+            scikit-learn or as `module:function`; they count like those of the experiment.
+        groups: Column of the table, or `class`, by whose values leakage is reported.
         replicates: Seeds per point.
         search: How points are chosen from the space.
         constraints: Metrics with the range that points of the front keep to.
@@ -378,6 +383,8 @@ class Study(_StudySection):
     claims: tuple[Claim, ...] = ()
     fixed: dict[str, FixedValue] = Field(default_factory=dict)
     space: dict[str, Axis] = Field(default_factory=dict)
+    metrics: dict[str, Text] = Field(default_factory=dict)
+    groups: Text | None = None
     replicates: Annotated[int, Field(strict=True, ge=1, le=MAX_REPLICATES)] = 8
     search: SearchSpec = Field(default_factory=SearchSpec)
     constraints: dict[str, Annotated[Bounds, BeforeValidator(_parse_bounds)]] = Field(
@@ -394,6 +401,12 @@ class Study(_StudySection):
         """Files and lines of its parts, for error messages."""
         return self._source
 
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Fields with one value in every configuration: `fixed`, and `metrics` and `groups`."""
+        observed = {name: getattr(self, name) or None for name in OBSERVING_FIELDS}
+        return self.fixed | {name: value for name, value in observed.items() if value is not None}
+
     def with_source(self, source: StudySource) -> Study:
         """Returns the same study, with errors located in `source`."""
         study = self.model_copy()
@@ -403,8 +416,9 @@ class Study(_StudySection):
     def settings(self) -> dict[str, Any]:
         """Returns what results depend on: plain values, by the key that `--set` takes."""
         raw = self.to_dict()
-        settings = {key: raw[key] for key in ("experiment", "replicates", "early_stopping")}
-        for part in ("fixed", "search", "objectives", "constraints"):
+        single = ("experiment", "groups", "replicates", "early_stopping")
+        settings = {key: raw[key] for key in single}
+        for part in ("fixed", "metrics", "search", "objectives", "constraints"):
             settings |= {f"{part}.{key}": value for key, value in (raw[part] or {}).items()}
         del settings["search.budget"]  # of one run, not of the sweep
         for name, axis in raw["space"].items():

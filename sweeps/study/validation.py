@@ -26,7 +26,7 @@ from sweeps.study.search_space import (
     find_condition_errors,
     grid_size,
 )
-from sweeps.study.spec import MAX_POINTS, Claim, Study
+from sweeps.study.spec import MAX_POINTS, OBSERVING_FIELDS, Claim, Study
 
 _MAX_SEED: Final = 2**31
 
@@ -110,7 +110,7 @@ class StudyValidator:
         # Fields with an invalid or removed value: no further errors are reported for them.
         self._invalid_fields = {
             _head(path[1]) for path in invalid if len(path) > 1 and path[0] in ("fixed", "space")
-        }
+        } | {str(path[0]) for path in invalid if path[0] in OBSERVING_FIELDS}
 
     def run(self) -> list[ExperimentConfig]:
         """Validates every part; returns the configurations, with placeholders if need be."""
@@ -125,6 +125,14 @@ class StudyValidator:
 
     def _check_names(self) -> None:
         study = self._study
+        for name in OBSERVING_FIELDS:
+            for part in ("fixed", "space"):
+                if name in getattr(study, part):
+                    expected = f"{name} beside fixed, as a section of the study"
+                    self._add((part, name), "it here", expected)
+            if name in study.constants and name not in self._fields:
+                expected = f"none with {study.experiment}, whose utilities are its own"
+                self._add((name,), "a value", expected)
         for part, names in (("fixed", study.fixed), ("space", study.space)):
             for name in names:
                 self._check_field_name((part, name), "an unknown field")
@@ -156,7 +164,7 @@ class StudyValidator:
                 self._invalid_fields.add(name)
 
     def _given_fields(self) -> set[str]:
-        return {_head(name) for name in (*self._study.fixed, *self._study.space)}
+        return {_head(name) for name in (*self._study.constants, *self._study.space)}
 
     def _check_values(self) -> None:
         """Checks every value of every field on its own."""
@@ -247,7 +255,7 @@ class StudyValidator:
     def _make_configs(self, proposals: Sequence[Proposal]) -> list[ExperimentConfig]:
         model = self._experiment.Config
         fixed: dict[str, Any] = {
-            n: v for n, v in self._study.fixed.items() if self._is_valid_field(_head(n))
+            n: v for n, v in self._study.constants.items() if self._is_valid_field(_head(n))
         }
         schema = model.model_json_schema()["properties"] if self._invalid_fields else {}
         for name in self._invalid_fields & self._fields.keys():
@@ -315,6 +323,7 @@ class StudyValidator:
         reported = set.intersection(*({*self._experiment.metric_keys(c)} for c in samples))
         if self._has_placeholder_choice():  # another choice would report other metrics
             reported |= self._experiment.objectives.keys()
+        reported |= {str(path[1]) for path in self._invalid if path[0] == "metrics" and path[1:]}
         metrics: list[tuple[FieldPath, str]]
         metrics = [(("objectives", metric), metric) for metric in self._study.objectives or {}]
         metrics += [(("constraints", metric), metric) for metric in self._study.constraints]
@@ -389,7 +398,9 @@ class StudyValidator:
         """Adds an error for a field or an entry of it, unless the field has a placeholder."""
         if _head(name) not in self._invalid_fields:
             is_swept = name in self._study.space
-            path = ("space", name) if is_swept else ("fixed", *filter(None, name.split(".")))
+            keys = tuple(filter(None, name.split(".")))
+            fixed = keys if _head(name) in OBSERVING_FIELDS else ("fixed", *keys)
+            path = ("space", name) if is_swept else fixed
             self._add(path, given, expected)
 
     def _add(self, path: FieldPath, given: str, expected: str) -> None:

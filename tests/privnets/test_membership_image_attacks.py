@@ -48,7 +48,8 @@ def config(**fields):
 def fit_modules(own, models=range(2)):
     """Outputs of models of a configuration, and the request."""
     request = OutputRequest.draw(own, Universe.load(own, "cpu"))
-    return ModuleTrainer().fit(request, models, "cpu"), request
+    answers = ModuleTrainer().fit(request, models, "cpu")
+    return np.stack([about_truth for about_truth, _ in answers]), request
 
 
 def crop(image, row, column):

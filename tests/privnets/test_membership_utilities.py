@@ -108,7 +108,7 @@ def test_the_standard_errors_are_the_spread_over_samples_of_records(draw):
 
 def test_models_that_differ_add_to_the_error_and_unseen_records_do_not_without_any():
     test = _classes(2, models=40, records=400)
-    every, none = (means(test, share)[0]["auc"] for share in (1.0, 0.0))
+    every, none = (means(test, share)[0]["utility/test_auc"] for share in (1.0, 0.0))
     value, _ = dict(test.statistics())["auc"]
     assert none.error == pytest.approx(float(value.std()) / math.sqrt(40), rel=0.02)
     assert every.error > none.error
@@ -133,19 +133,21 @@ def test_the_trivial_model_has_the_values_of_constants():
     trivial, _ = means(test.of_trivial_model(y), 1.0)
     share = float((test.y.expand(3, -1) * test.counted).sum() / test.counted.sum())
     shares = [float(test.y[c].mean()) for c in test.counted]
-    assert trivial["accuracy"].value == pytest.approx(1 - np.mean(shares))
-    assert trivial["accuracy"].value == pytest.approx(1 - share, abs=0.02)
-    assert trivial["balanced_accuracy"].value == trivial["auc"].value == 0.5
-    assert trivial["average_precision"].value == pytest.approx(np.mean(shares))
+    assert trivial["utility/test_accuracy"].value == pytest.approx(1 - np.mean(shares))
+    assert trivial["utility/test_accuracy"].value == pytest.approx(1 - share, abs=0.02)
+    assert (
+        trivial["utility/test_balanced_accuracy"].value == trivial["utility/test_auc"].value == 0.5
+    )
+    assert trivial["utility/test_average_precision"].value == pytest.approx(np.mean(shares))
     entropy = [-s * math.log(0.08) - (1 - s) * math.log(0.92) for s in shares]
-    assert trivial["log_loss"].value == pytest.approx(np.mean(entropy))
+    assert trivial["utility/test_log_loss"].value == pytest.approx(np.mean(entropy))
 
 
 def test_the_trivial_regression_predicts_the_mean():
     test = _numbers(records=4000)
     trivial, _ = means(test.of_trivial_model(test.y), 0.0)
-    assert trivial["mse"].value == pytest.approx(float(test.y.var()), rel=0.05)
-    assert trivial["r2"].value == pytest.approx(0, abs=0.001)
+    assert trivial["utility/test_mse"].value == pytest.approx(float(test.y.var()), rel=0.05)
+    assert trivial["utility/test_r2"].value == pytest.approx(0, abs=0.001)
 
 
 def test_a_class_without_test_records_leaves_the_rates_undefined():
@@ -153,14 +155,17 @@ def test_a_class_without_test_records_leaves_the_rates_undefined():
     counted = test.counted & (test.y != 2)
     lacking = TestOutputs(test.y, counted, test.predicted, test.log_p)
     values, reasons = means(lacking, 1.0)
-    assert set(values) == {"accuracy", "log_loss"}
-    assert reasons["auc"] == "3 of 3 models have no test record of class 2, counted from 0"
+    assert set(values) == {"utility/test_accuracy", "utility/test_log_loss"}
+    assert (
+        reasons["utility/test_auc"]
+        == "3 of 3 models have no test record of class 2, counted from 0"
+    )
 
 
 def test_a_true_class_of_probability_0_leaves_the_log_loss_undefined():
     y, counted = torch.tensor([0.0, 1.0]).double(), torch.ones(1, 2, dtype=torch.bool)
     log_p = torch.tensor([[[0.0, -math.inf], [0.0, -math.inf]]]).double()
     values, reasons = means(TestOutputs(y, counted, torch.zeros(1, 2), log_p), 1.0)
-    assert "log_loss" not in values
-    assert "probability 0" in reasons["log_loss"]
-    assert values["accuracy"].value == values["auc"].value == 0.5
+    assert "utility/test_log_loss" not in values
+    assert "probability 0" in reasons["utility/test_log_loss"]
+    assert values["utility/test_accuracy"].value == values["utility/test_auc"].value == 0.5

@@ -104,6 +104,9 @@ def test_a_share_of_one_replicate_has_wilsons_interval(right: int, records: int)
             "privacy/attacker_recall/women",
             "privacy/attacker_top5_accuracy/observed",
             "privacy/membership_advantage",
+            "utility/test_average_precision",
+            "floor/utility_label",
+            "floor/utility_test_f1",
         ]
     ),
     st.sampled_from([-1, 0]),

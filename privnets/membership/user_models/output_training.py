@@ -191,8 +191,7 @@ class OutputTrainer(Trainer):
         observed = observe_outputs(request.design, predictor, request.universe)
         texts = filter(None, (predictor.remark, self.notes(request)))
         if text := "; ".join(texts):
-            notes = {**observed.notes, "privacy/membership_advantage": text}
-            observed = replace(observed, notes=notes)
+            observed = replace(observed, notes={"privacy/membership_advantage": text})
         return evaluate(config, observed)
 
 
