@@ -5,16 +5,27 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema, to_jsonable_python
 
 from privnets.points import Scalar
+
+
+def _check_metric(key: str) -> str:
+    if re.fullmatch(r"utility/[a-z0-9_]{1,80}", key) is None:
+        raise ValueError("utility/ and a name of lower-case letters, digits and underscores")
+    return key
+
+
+UserMetric = Annotated[str, AfterValidator(_check_metric)]
+"""Key of a utility of the user's own."""
 
 
 class UserForm(BaseModel):

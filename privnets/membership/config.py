@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import Field, field_validator
 
 from privnets import data
-from privnets.config import ExperimentConfig, OneOf
+from privnets.config import ExperimentConfig, OneOf, UserMetric
 from privnets.membership.user_models.forms import MODEL_FORMS, ModelReference
 from privnets.registry import Registry
 
@@ -78,9 +78,6 @@ _MECHANISM_FIELDS: Final[Mapping[Mechanism, frozenset[str]]] = {
 }
 PRIVACY_FIELDS: Final = frozenset({"mechanism"}.union(*_MECHANISM_FIELDS.values()))
 """Fields without effect where `epsilon` is null."""
-
-USER_METRIC: Final = r"^utility/[a-z0-9_]{1,80}$"
-"""Pattern of the keys of utilities of the user's own."""
 
 OBSERVING_FIELDS: Final = frozenset({"metrics", "groups"})
 """Fields that only add metrics: they have no influence on training."""
@@ -176,7 +173,7 @@ class MembershipConfig(ExperimentConfig):
         0.1, gt=0, le=1, description="probability of a record to be in a Poisson batch of dp_sgd"
     )
 
-    metrics: dict[Annotated[str, StringConstraints(pattern=USER_METRIC)], str] | None = Field(
+    metrics: dict[UserMetric, str] | None = Field(
         None, description="utilities of the user's, each with a scorer or module:function"
     )
     groups: str | None = Field(

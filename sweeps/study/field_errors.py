@@ -59,7 +59,8 @@ def merge_values(errors: Iterable[FieldError]) -> Iterator[FieldError]:
 
 
 def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:
-    path, kind, value = without_form_tags(details["loc"]), details["type"], details["input"]
+    location = tuple(part for part in details["loc"] if part != "[key]")
+    path, kind, value = without_form_tags(location), details["type"], details["input"]
     if kind == "extra_forbidden":
         names = _field_names(model, details["loc"][:-1])
         return FieldError(path, "an unknown key", describe_choices(names, path[-1]))

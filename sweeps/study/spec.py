@@ -27,6 +27,7 @@ from pydantic import (
     model_validator,
 )
 
+from privnets.config import UserMetric
 from sweeps.errors import FieldError, FieldPath
 from sweeps.study.search_space import Axis, FixedValue, Value
 
@@ -383,7 +384,7 @@ class Study(_StudySection):
     claims: tuple[Claim, ...] = ()
     fixed: dict[str, FixedValue] = Field(default_factory=dict)
     space: dict[str, Axis] = Field(default_factory=dict)
-    metrics: dict[str, Text] = Field(default_factory=dict)
+    metrics: dict[UserMetric, Text] = Field(default_factory=dict)
     groups: Text | None = None
     replicates: Annotated[int, Field(strict=True, ge=1, le=MAX_REPLICATES)] = 8
     search: SearchSpec = Field(default_factory=SearchSpec)

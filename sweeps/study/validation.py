@@ -110,7 +110,7 @@ class StudyValidator:
         # Fields with an invalid or removed value: no further errors are reported for them.
         self._invalid_fields = {
             _head(path[1]) for path in invalid if len(path) > 1 and path[0] in ("fixed", "space")
-        } | {str(path[0]) for path in invalid if path[0] in OBSERVING_FIELDS}
+        }
 
     def run(self) -> list[ExperimentConfig]:
         """Validates every part; returns the configurations, with placeholders if need be."""
