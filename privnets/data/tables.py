@@ -121,7 +121,7 @@ class TableSource(DataSource):
                 *identifier_remarks(columns),
                 *text_remarks(frame),
             ),
-            labels=class_labels(frame[target]) if classes else (),
+            labels=class_labels(target) if classes else (),
         )
 
     def state(self) -> FileState:

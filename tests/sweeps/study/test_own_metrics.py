@@ -40,7 +40,7 @@ def test_a_study_may_be_changed_in_its_metrics():
     [
         ({"metrics": {"utility/top": "rocauc"}}, "metrics.utility/top: got 'rocauc'"),
         ({"metrics": {"utility/top": "nowhere:f"}}, "metrics.utility/top: got 'nowhere:f'"),
-        ({"metrics": {"Top": "roc_auc"}}, 'metrics.Top: got "Top"; expected a value that is'),
+        ({"metrics": {"Top": "roc_auc"}}, 'metrics.Top: got "Top"; expected utility/ and a name'),
         ({"metrics": {"utility/test_auc": "roc_auc"}}, "a name that no other metric has"),
         ({"metrics": ["roc_auc"]}, "metrics: got"),
         ({"metrics": {"utility/top": 3}}, "metrics.utility/top: got 3; expected a text"),
