@@ -1,9 +1,9 @@
 """Norms and sums of per-example gradients, without the gradients themselves (ghost clipping).
 
-A layer with inputs a and output gradients g has the weight gradient sum_t a_t g_t' for an example
-with positions t. Its squared norm is the sum over t, u of (a_t'a_u) (g_t'g_u); for one position
-that is |a|^2 |g|^2 (Goodfellow, arXiv 1510.01799; Li et al., arXiv 2110.05679). A clipped sum of
-gradients is then one product, as in ordinary training, with g scaled for each example.
+An operation with inputs a and output gradients g has the weight gradient sum_t a_t g_t' for an
+example with positions t. Its squared norm is the sum over t, u of (a_t'a_u) (g_t'g_u); for one
+position that is |a|^2 |g|^2 (Goodfellow, arXiv 1510.01799; Li et al., arXiv 2110.05679). A clipped
+sum of gradients is then one product, as in ordinary training, with g scaled for each example.
 
 Tensors have leading dimensions S (models of a stack) and B (examples).
 """
@@ -13,161 +13,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
-
-from privnets.networks.convolution import convolve
-from privnets.networks.layers import dense
-
-WeightedSums = Callable[[Tensor], list[Tensor]]
-"""Sums of gradients over examples with weights [S, B], a tensor for each parameter of a layer."""
-
-
-class LayerForm(ABC):
-    """Gradients of one layer's parameters for each example, from its inputs and output gradients.
-
-    Inputs have shape [S, B, ...]; gradients of the summed loss at the outputs have shape
-    [S, B, ...].
-    """
-
-    @abstractmethod
-    def gradients(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, WeightedSums]:
-        """Squared norm of each example's gradient of all parameters, [S, B], and their sums."""
-
-
-@dataclass(frozen=True)
-class DenseForm(LayerForm):
-    """Dense layer on vectors [S, B, in]: weight [S, in, out] and, if present, bias [S, 1, out].
-
-    Attributes:
-        has_bias: Whether there is a bias.
-        is_transposed: Whether the weight is a view of memory [S, out, in]; its sums are then too.
-    """
-
-    has_bias: bool
-    is_transposed: bool = False
-
-    def gradients(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, WeightedSums]:
-        """Squared norms are (|a|^2 + 1) |g|^2, or |a|^2 |g|^2 without a bias."""
-        sizes, squares = (
-            torch.linalg.vector_norm(each, dim=-1).square_() for each in (inputs, gradient)
-        )
-        squares.mul_(sizes.add_(1) if self.has_bias else sizes)
-
-        def sums(weight: Tensor) -> list[Tensor]:
-            scaled = gradient * weight[..., None]
-            product = (
-                torch.bmm(scaled.mT, inputs).mT
-                if self.is_transposed
-                else torch.bmm(inputs.mT, scaled)
-            )
-            return [product, scaled.sum(1, keepdim=True)] if self.has_bias else [product]
-
-        return squares, sums
-
-
-@dataclass(frozen=True)
-class ConvolutionForm(LayerForm):
-    """Convolution of `privnets.networks.convolution`, as a dense layer on patches.
-
-    Attributes:
-        kernel: Side of the square kernel, odd.
-        stride: Distance of neighbouring outputs in pixels.
-    """
-
-    kernel: int
-    stride: int
-
-    def gradients(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, WeightedSums]:
-        """Uses the products of positions, or each example's gradient if that is smaller."""
-        patches, slopes = self._patches(inputs), gradient.flatten(3)
-        positions, biases = patches.shape[-1], slopes.sum(-1)
-        shape = (*gradient.shape[:1], gradient.shape[2], inputs.shape[2], self.kernel, self.kernel)
-        if positions**2 <= patches.shape[-2] * slopes.shape[-2]:
-            squares = ((patches.mT @ patches) * (slopes.mT @ slopes)).sum((-2, -1))
-
-            def weighted_sum(weight: Tensor) -> Tensor:
-                scaled = (slopes * weight[..., None, None]).transpose(1, 2).flatten(2)
-                return scaled @ patches.transpose(1, 2).flatten(2).mT
-        else:
-            single = (slopes @ patches.mT).flatten(2)
-            squares = torch.linalg.vecdot(single, single)
-
-            def weighted_sum(weight: Tensor) -> Tensor:
-                return weight[:, None] @ single
-
-        def sums(weight: Tensor) -> list[Tensor]:
-            return [weighted_sum(weight).reshape(shape), (weight[:, None] @ biases)[:, 0]]
-
-        return squares + biases.square().sum(-1), sums
-
-    def _patches(self, inputs: Tensor) -> Tensor:
-        """Patches under the kernel, shape [S, B, in k^2, positions]; faster than `unfold`."""
-        edge, stride = self.kernel // 2, self.stride
-        padded = pad(inputs, (edge, edge, edge, edge))
-        height, width = (-(-side // stride) for side in inputs.shape[-2:])
-        patches = inputs.new_empty(*inputs.shape[:3], self.kernel, self.kernel, height, width)
-        for i, j in product(range(self.kernel), repeat=2):
-            rows = slice(i, i + stride * (height - 1) + 1, stride)
-            columns = slice(j, j + stride * (width - 1) + 1, stride)
-            patches[:, :, :, i, j] = padded[..., rows, columns]
-        return patches.view(*inputs.shape[:2], -1, height * width)
-
-
-@dataclass(frozen=True)
-class _AppliedLayer:
-    form: LayerForm
-    inputs: Tensor
-    outputs: Tensor
-
-
-class LayerTape:
-    """Layers of one forward pass, with what their per-example gradients need.
-
-    A network computes its parametric layers by these methods, in the order of its parameters.
-    """
-
-    def __init__(self) -> None:
-        """Creates an empty tape."""
-        self._layers: list[_AppliedLayer] = []
-
-    def dense(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Computes x w + b, shape [S, B, out], for x [S, B, in]."""
-        y = x @ weight if bias is None else dense(x, weight, bias)
-        return self._keep(DenseForm(bias is not None, weight.mT.is_contiguous()), x, y)
-
-    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
-        """Convolves images [S, B, in, h, w]; see `privnets.networks.convolution.convolve`."""
-        form = ConvolutionForm(weight.shape[-1], stride)
-        return self._keep(form, x, convolve(x, weight, bias, stride))
-
-    def clipped_sums(self, losses: Tensor, clip: Tensor, counted: Tensor) -> list[Tensor]:
-        """Sums of gradients; see `ClippedGradients`. Losses have shape [S, B]."""
-        outputs = [layer.outputs for layer in self._layers]
-        gradients = torch.autograd.grad(losses, outputs, torch.ones_like(losses))
-        with torch.no_grad():
-            squares, sums = zip(
-                *(
-                    layer.form.gradients(layer.inputs, gradient)
-                    for layer, gradient in zip(self._layers, gradients, strict=True)
-                ),
-                strict=True,
-            )
-            weight = counted * _clip_factors(squares, clip)
-            return [each for layer in sums for each in layer(weight)]
-
-    def _keep(self, form: LayerForm, inputs: Tensor, outputs: Tensor) -> Tensor:
-        if not outputs.requires_grad:
-            outputs.requires_grad_()
-        self._layers.append(_AppliedLayer(form, inputs.detach(), outputs))
-        return outputs
-
-
-Forward = Callable[[LayerTape, Sequence[Tensor], Tensor], Tensor]
-"""Network on a tape: from parameters [S, ...] and records [S, B, ...] to outputs [S, B, q]."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss of each record: from outputs [S, B, q] and targets [S, B] to shape [S, B]."""
@@ -180,53 +28,149 @@ and a factor on each record's clipped gradient, 0 for padding, [S, B].
 """
 
 
-def ghost_clipping(forward: Forward, loss: Loss) -> ClippedGradients:
-    """Clips without materialised gradients, for networks whose layers all have a form."""
+class ExampleGradients(ABC):
+    """Gradient of one parameter for each example."""
 
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """Squared norm of each example's gradient, [S, B]."""
+
+    @abstractmethod
+    def sums(self, weight: Tensor) -> Tensor:
+        """Sum over examples with weights [S, B], as [S, numbers of the parameter, in any shape]."""
+
+    @abstractmethod
+    def values(self) -> Tensor:
+        """Gradients themselves, [S, B, numbers of the parameter]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Materialised(ExampleGradients):
+    """Gradients as they are.
+
+    Attributes:
+        gradients: Shape [S, B, ...].
+    """
+
+    gradients: Tensor
+
+    def squares(self) -> Tensor:
+        """Sums the squares of numbers."""
+        flat = self.values()
+        squares: Tensor = torch.linalg.vecdot(flat, flat)
+        return squares
+
+    def sums(self, weight: Tensor) -> Tensor:
+        """Takes a product with the weights."""
+        total: Tensor = weight[:, None] @ self.values()
+        return total
+
+    def values(self) -> Tensor:
+        """Returns the gradients."""
+        return self.gradients.flatten(2)
+
+
+@dataclass(frozen=True, eq=False)
+class Products(ExampleGradients):
+    """Gradients sum_t left_t right_t' over positions t, for each of G groups of units.
+
+    Attributes:
+        left: Shape [S, B, G, positions, rows].
+        right: Shape [S, B, G, positions, columns].
+    """
+
+    left: Tensor
+    right: Tensor
+
+    def squares(self) -> Tensor:
+        """Uses the products of positions, or each example's gradient if that is smaller."""
+        positions = self.left.shape[3]
+        if positions == 1:
+            left, right = (torch.linalg.vector_norm(t, dim=-1) for t in (self.left, self.right))
+            single: Tensor = (left * right).square_().sum((2, 3))
+            return single
+        if positions**2 > self.left.shape[4] * self.right.shape[4]:
+            return Materialised(self.values()).squares()
+        return ((self.left @ self.left.mT) * (self.right @ self.right.mT)).sum((2, 3, 4))
+
+    def sums(self, weight: Tensor) -> Tensor:
+        """Takes one product over examples and positions."""
+        scaled = self.left * weight[..., None, None, None]
+        return _join_examples(scaled) @ _join_examples(self.right).mT
+
+    def values(self) -> Tensor:
+        """Takes a product for each example."""
+        return (self.left.mT @ self.right).flatten(2)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(ExampleGradients):
+    """Gradients of a table: at each position a number of a row and its gradient.
+
+    Attributes:
+        index: Shape [S, B, positions].
+        gradients: Shape [S, B, positions, columns].
+        size: Number of rows.
+    """
+
+    index: Tensor
+    gradients: Tensor
+    size: int
+
+    def squares(self) -> Tensor:
+        """Sums the products of positions with equal rows."""
+        is_equal = self.index[..., None] == self.index[..., None, :]
+        return ((self.gradients @ self.gradients.mT) * is_equal).sum((2, 3))
+
+    def sums(self, weight: Tensor) -> Tensor:
+        """Adds scaled gradients to their rows."""
+        scaled = (self.gradients * weight[..., None, None]).flatten(1, 2)
+        total = scaled.new_zeros(len(scaled), self.size, scaled.shape[-1])
+        return total.scatter_add_(1, self.index.flatten(1)[..., None].expand_as(scaled), scaled)
+
+    def values(self) -> Tensor:
+        """Adds gradients to the rows of each example."""
+        total = self.gradients.new_zeros(*self.index.shape[:2], self.size, self.gradients.shape[-1])
+        index = self.index[..., None].expand_as(self.gradients)
+        return total.scatter_add_(2, index, self.gradients).flatten(2)
+
+
+def combine(uses: Sequence[ExampleGradients]) -> ExampleGradients:
+    """Gradients of a parameter that several operations use: the sum over its uses."""
+    if len(uses) == 1:
+        return uses[0]
+    products = [use for use in uses if isinstance(use, Products)]
+    if len(products) == len(uses):  # further positions of one product
+        left, right = ([getattr(use, side) for use in products] for side in ("left", "right"))
+        return Products(torch.cat(left, dim=3), torch.cat(right, dim=3))
+    return Materialised(sum((use.values() for use in uses[1:]), uses[0].values()))
+
+
+def _join_examples(values: Tensor) -> Tensor:
+    """Values [S, B, G, positions, units] as [S, G, units, B * positions], in their memory order."""
+    if values.stride(-1) == 1:
+        return values.transpose(1, 2).flatten(2, 3).mT
+    return values.permute(0, 2, 4, 1, 3).flatten(3)
+
+
+GradientsOf = Callable[[Sequence[Tensor], Tensor, Tensor], list[ExampleGradients]]
+"""Gradients from parameters [S, ...], records [S, B, ...] and targets [S, B]."""
+
+
+def clipping(gradients: GradientsOf) -> ClippedGradients:
+    """Sums gradients, each scaled down to at most a norm over all parameters."""
+
+    @torch.no_grad()
     def clipped_gradients(
         parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
     ) -> list[Tensor]:
-        tape = LayerTape()
-        losses = loss(forward(tape, parameters, x), y)
-        return tape.clipped_sums(losses, clip, counted)
+        each = gradients(parameters, x, y)
+        squares = [own.squares() for own in each]
+        largest = clip[:, None]
+        weight = counted * (largest / torch.maximum(sum(squares[1:], squares[0]).sqrt(), largest))
+        return [
+            own.sums(weight).reshape(parameter.shape)
+            for own, parameter in zip(each, parameters, strict=True)
+        ]
 
     return clipped_gradients
-
-
-def materialised_clipping(
-    forward: Callable[[Sequence[Tensor], Tensor], Tensor], loss: Loss
-) -> ClippedGradients:
-    """Clips each example's gradient as it is: for any network that `torch.func` can map over.
-
-    On a CPU it takes tens of times as long as `ghost_clipping`.
-
-    Args:
-        forward: From parameters [S, ...] and records [S, B, ...] to outputs [S, B, q].
-    """
-
-    def example_loss(parameters: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
-        one = [parameter[None] for parameter in parameters]
-        return loss(forward(one, x[None, None]), y[None, None])[0, 0]
-
-    per_example = torch.func.vmap(torch.func.grad(example_loss), (None, 0, 0))
-    stacked = torch.func.vmap(per_example)
-
-    def clipped_gradients(
-        parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
-    ) -> list[Tensor]:
-        gradients = stacked(list(parameters), x, y)
-        squares = [g.flatten(2).square().sum(-1) for g in gradients]
-        weight = counted * _clip_factors(squares, clip)
-        return [torch.einsum("sb,sb...->s...", weight, g) for g in gradients]
-
-    return clipped_gradients
-
-
-def _clip_factors(squares: Sequence[Tensor], clip: Tensor) -> Tensor:
-    """Factors in [0, 1] that scale gradients down to the norm `clip` [S].
-
-    Args:
-        squares: Squared norms of the parts of each gradient, each of shape [S, B].
-    """
-    largest = clip[:, None]
-    return largest / torch.maximum(sum(squares[1:], squares[0]).sqrt(), largest)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from privnets.differential_privacy.per_example import LayerTape, ghost_clipping
+from privnets.differential_privacy.per_example import clipping
+from privnets.differential_privacy.tape import Tape, tape_gradients
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import GRADIENT_TOLERANCE, MAX_NEWTON_UNKNOWNS, Logistic
 from privnets.membership.private.training import fit_privately
@@ -43,7 +44,7 @@ class LogisticTrainer(SharedTrainer):
         if batch.config.private_mechanism == "dp_sgd":
             outputs = 1 if batch.classes == 2 else batch.classes
             start = batch.x.new_zeros(len(batch.x), batch.x.shape[-1], outputs)
-            return fit_privately(batch, [start], ghost_clipping(_on_tape, _losses))
+            return fit_privately(batch, [start], clipping(tape_gradients(_on_tape, _losses)))
         weights, converged = fit_logistic(
             batch.x, batch.y.long(), batch.classes, batch.weight_decay
         )
@@ -64,7 +65,7 @@ class LogisticTrainer(SharedTrainer):
         return identified.flatten(1)
 
 
-def _on_tape(tape: LayerTape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+def _on_tape(tape: Tape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     return tape.dense(x, parameters[0])
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from privnets import data
-from privnets.differential_privacy.per_example import LayerTape, ghost_clipping
+from privnets.differential_privacy.per_example import clipping
+from privnets.differential_privacy.tape import Tape, tape_gradients
 from privnets.membership.config import MembershipConfig
 from privnets.membership.leakage_penalty import output_leakage
 from privnets.membership.models import Mlp
@@ -39,7 +40,9 @@ class MlpTrainer(SharedTrainer):
         ]
         flat = torch.cat(initial).to(device).float()
         if config.private_mechanism == "dp_sgd":
-            return fit_privately(batch, network.unpack(flat), ghost_clipping(_on_tape, _losses))
+            return fit_privately(
+                batch, network.unpack(flat), clipping(tape_gradients(_on_tape, _losses))
+            )
         decay, rates = batch.weight_decay.float(), batch.learning_rate.float()
         penalty = _leakage_penalty(batch) if batch.references is not None else None
         data = batch.x.float(), batch.y.float()
@@ -121,7 +124,7 @@ def _losses(output: Tensor, y: Tensor) -> Tensor:
     return loss.view(y.shape)
 
 
-def _on_tape(tape: LayerTape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+def _on_tape(tape: Tape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     """Computes outputs of perceptrons [S, n, q] for records [S, n, p]."""
     hidden = x
     for layer in range(0, len(parameters), 2):

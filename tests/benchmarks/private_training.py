@@ -25,12 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
-from privnets.differential_privacy.module_gradients import clipped_gradients
 from privnets.membership.user_models.forms import TrainingRecipe
 from privnets.membership.user_models.module_stacks import (
     StackInTraining,
     make_optimiser,
-    record_losses,
+    private_gradients,
     train,
 )
 from privnets.networks.image_classifiers import cnn
@@ -54,7 +53,7 @@ def _data(records: int, *shape: int) -> tuple[Tensor, Tensor]:
 
 def _private(make: Callable[[], nn.Module], models: int, x: Tensor, y: Tensor, rate: float) -> None:
     stack = StackInTraining.of([make() for _ in range(models)], "cpu")
-    gradients, _ = clipped_gradients(stack.network, x.shape[1:], record_losses)
+    gradients, _ = private_gradients(stack, x[:16], y[:16])
     one = torch.ones(models)
     schedule = PrivateSchedule(_STEPS, rate, _CLIP * one, _NOISE * one, 0 * one)
     randoms = [generator(seed, "benchmark") for seed in range(models)]

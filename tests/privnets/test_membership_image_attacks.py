@@ -199,9 +199,7 @@ def test_private_modules_train_the_same_in_a_stack_and_one_by_one(model, folder,
     own = private(**(fields if model == "residual" else {}))
     stacked, request = fit_modules(own)
     note = ModuleTrainer().notes(request)
-    assert note.startswith("modules were stacked; ")
-    assert note.endswith("; ghost clipping") == (model == "cnn")
-    assert ("each example's gradient was computed: Residual" in note) == (model == "residual")
+    assert note == "modules were stacked; ghost clipping"
     monkeypatch.setattr(ModuleSource, "obstacle", lambda job: "by request")
     np.testing.assert_allclose(stacked, fit_modules(own)[0], rtol=1e-3, atol=1e-3)
     assert np.ptp(stacked[:, 0], axis=0).max() > 0.01

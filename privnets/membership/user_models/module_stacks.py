@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from privnets.differential_privacy.module_gradients import clipped_gradients
+from privnets.differential_privacy.per_example import ClippedGradients
 from privnets.membership.user_models.forms import TrainingRecipe
 from privnets.networks.module_stacks import ModuleStack, split_tensors, stack_states
 from privnets.networks.training import FusedAdam, StackedMomentum, differentiable
@@ -107,6 +109,14 @@ def loss_gradients(stack: StackInTraining, x: Tensor, y: Tensor) -> list[Tensor]
         loss = record_losses(stack(x, training=True), y).mean(1)
         gradients = torch.autograd.grad(loss.sum(), leaves, materialize_grads=True)
     return [g.view_as(p) for g, p in zip(gradients, stack.parameters, strict=True)]
+
+
+def private_gradients(stack: StackInTraining, x: Tensor, y: Tensor) -> tuple[ClippedGradients, str]:
+    """Clipped gradients for DP-SGD, tried on records [n, ...]; see `clipped_gradients`."""
+    models = len(stack.parameters[0])
+    few = x.expand(models, *x.shape), y.expand(models, *y.shape)
+    state = stack.parameters, stack.buffers
+    return clipped_gradients(stack.network.module, *state, *few, record_losses)
 
 
 def record_losses(outputs: Tensor, y: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from privnets.audit.model_outputs import ModelOutputs
 from privnets.data import UserFormError
 from privnets.data.user_files import describe_error
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
-from privnets.differential_privacy.module_gradients import clipped_gradients
 from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Universe
 from privnets.membership.private.guarantee import guarantee_of
@@ -25,7 +23,7 @@ from privnets.membership.user_models.module_stacks import (
     StackInTraining,
     learning_rate_factor,
     make_optimiser,
-    record_losses,
+    private_gradients,
     train,
 )
 from privnets.membership.user_models.module_trials import ModuleSource
@@ -34,7 +32,7 @@ from privnets.membership.user_models.output_training import (
     OutputTrainer,
     UserCodeError,
 )
-from privnets.networks.module_stacks import ModuleStack, seeded
+from privnets.networks.module_stacks import seeded
 from privnets.randomness import generator
 
 _CPU_MODELS, _GPU_MODELS = 16, 256
@@ -85,8 +83,12 @@ class ModuleTrainer(OutputTrainer):
         note = f"modules were trained one by one: {reason}" if reason else "modules were stacked"
         if not source.is_private:
             return note
-        network = ModuleStack(source.module(0), vectorised=not reason)
-        _, reason = clipped_gradients(network, source.x.shape[1:], record_losses)
+        device, modules = str(source.x.device), [source.module(j) for j in (0, 1)]
+        if reason:
+            stack = StackInTraining.alone(modules[0], device)
+        else:
+            stack = StackInTraining.of(modules, device)
+        _, reason = private_gradients(stack, *source.few())
         how = f"each example's gradient was computed: {reason}" if reason else "ghost clipping"
         return f"{note}; {how}"
 
@@ -130,12 +132,7 @@ class ModuleJob:
     ) -> None:
         source, config = self.source, self.source.config
         recipe = source.reference.training
-        clipped, _ = clipped_gradients(stack.network, source.x.shape[1:], record_losses)
-
-        def gradients(*batch: Any) -> list[Tensor]:
-            stack.set_training(True)
-            return clipped(*batch)
-
+        gradients, _ = private_gradients(stack, *source.few())
         one = torch.ones(len(models), device=source.x.device)
         schedule = PrivateSchedule(
             recipe.steps,

@@ -13,11 +13,14 @@ from torch.nn.parameter import is_lazy
 from privnets import data
 from privnets.data import UserFormError
 from privnets.data.user_files import describe_error
-from privnets.differential_privacy.module_gradients import clipped_gradients
 from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Universe
 from privnets.membership.user_models.forms import ModuleReference
-from privnets.membership.user_models.module_stacks import StackInTraining, record_losses
+from privnets.membership.user_models.module_stacks import (
+    StackInTraining,
+    private_gradients,
+    record_losses,
+)
 from privnets.membership.user_models.modules import Inputs, ModuleModel, input_shape, make_module
 from privnets.networks.module_stacks import (
     draws_random_numbers,
@@ -114,7 +117,7 @@ class ModuleSource:
         """
         if self.x.device.type == "cpu" and self.x.ndim > 2 and self.x[0].numel() > _MAX_PIXELS:
             return "on a CPU that is faster for images of this size"
-        x, _ = self._few()
+        x, _ = self.few()
         return stacking_obstacle([self.module(0), self.module(1)], [torch.stack([x, x.flip(0)])])
 
     def shaped(self, outputs: object, records: int) -> Tensor:
@@ -131,13 +134,14 @@ class ModuleSource:
             raise self._refusal(f"{expected}; got {list(outputs.shape[1:])} for {records} records")
         return values
 
-    def _few(self) -> tuple[Tensor, Tensor]:
+    def few(self) -> tuple[Tensor, Tensor]:
+        """Some records and their targets."""
         count = min(_TRIAL_RECORDS, self.batch_size, len(self.x))
         return self.x[:count].clone(), self.y[:count]
 
     @torch.no_grad()
     def _try_evaluation(self, module: torch.nn.Module) -> None:
-        x, _ = self._few()
+        x, _ = self.few()
         outputs = module(x.clone())
         self.shaped(outputs[None] if isinstance(outputs, Tensor) else outputs, len(x))
         if len(x) == 1 or draws_random_numbers(lambda: module(x.clone())):
@@ -146,7 +150,7 @@ class ModuleSource:
             raise self._refusal("mixes the records of a batch in evaluation mode")
 
     def _try_training(self, module: torch.nn.Module) -> None:
-        x, y = self._few()
+        x, y = self.few()
         outputs = self.shaped(module(x)[None], len(x))
         if not outputs.requires_grad:
             raise self._refusal("has outputs that do not depend on parameters that train")
@@ -155,13 +159,10 @@ class ModuleSource:
         torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
 
     def _try_private_training(self, module: torch.nn.Module) -> None:
-        stack, (x, y) = StackInTraining.alone(module, str(self.x.device)), self._few()
-        one = torch.ones(1, device=x.device)
+        stack = StackInTraining.alone(module, str(self.x.device))
         try:
-            stack.set_training(True)
-            clipped, _ = clipped_gradients(stack.network, x.shape[1:], record_losses)
-            clipped(stack.parameters, x[None], y[None], one, one.expand(1, len(x)))
-        except Exception as error:  # torch.func raises several types, and so may the module
+            private_gradients(stack, *self.few())
+        except Exception as error:  # any exception of the user's code
             raise self._refusal(f"cannot train by DP-SGD: {describe_error(error)}") from error
 
     def _refusal(self, words: str) -> UserFormError:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, poisson_batches, train_privately
-from privnets.differential_privacy.per_example import ghost_clipping
+from privnets.differential_privacy.per_example import clipping
+from privnets.differential_privacy.tape import tape_gradients
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 
@@ -36,7 +37,8 @@ def _train(seeds: list[int], schedule: PrivateSchedule) -> list[Tensor]:
     start = [torch.zeros(len(seeds), 4, 1), torch.zeros(len(seeds), 1, 1)]
     optimiser = StackedAdam(start, torch.full((len(seeds),), 0.05))
     randoms = [generator(seed, "test") for seed in seeds]
-    train_privately(optimiser, ghost_clipping(_linear, _squared_error), x, y, schedule, randoms)
+    gradients = clipping(tape_gradients(_linear, _squared_error))
+    train_privately(optimiser, gradients, x, y, schedule, randoms)
     return optimiser.parameters
 
 
