@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from numbers import Integral, Real
 
 from numpy.typing import ArrayLike
 
@@ -58,7 +58,7 @@ def audit_signals(
     Raises:
         AuditError: With the first mistake in the input.
     """
-    check_options(family, clip, confidence, delta)
+    check_options(family, clip, confidence, delta, seed)
     models = load_signals(signals, member, labels, target=target, clip=clip)
     calibration = None
     if shadow is not None:
@@ -69,7 +69,7 @@ def audit_signals(
 
 
 def check_options(
-    family: Family | None, clip: float | None, confidence: float, delta: float
+    family: Family | None, clip: float | None, confidence: float, delta: float, seed: int
 ) -> None:
     """Checks options that need no signals.
 
@@ -84,3 +84,5 @@ def check_options(
         raise AuditError(f"confidence must be above 0 and below 1; got {confidence!r}.")
     if not (isinstance(delta, Real) and 0 <= delta < 1):
         raise AuditError(f"delta must be at least 0 and below 1; got {delta!r}.")
+    if not (isinstance(seed, Integral) and seed >= 0):
+        raise AuditError(f"seed must be a whole number of at least 0; got {seed!r}.")

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import Parallel, delayed
 
 from privnets.audit.attacks import Family
@@ -81,7 +82,7 @@ def audit_model(
     Raises:
         AuditError: If the input cannot be audited.
     """
-    check_options(family, clip, confidence, delta)
+    check_options(family, clip, confidence, delta, seed)
     _check_training(references, fit, map, outputs)
     x, targets, inside = _check_records(x, y, member)
     recipe = fit if fit is not None else _clone_recipe(model)
@@ -180,6 +181,8 @@ def _clone_recipe(model: Any) -> Recipe:
             f"a {type(model).__name__} cannot be cloned; give fit=..., a function (x, y, seed) "
             "that trains and returns a model"
         )
+    if isinstance(model, FrozenEstimator):
+        raise AuditError("a FrozenEstimator is never trained again; give the estimator inside it")
     return partial(_refit, model)
 
 
@@ -247,7 +250,10 @@ def _true_classes(output: ModelOutputs, y: NDArray[Any]) -> NDArray[np.int64] | 
     labels = _positions(y.tolist(), classes)
     if (labels < 0).any():
         wrong, known = y[labels < 0].tolist()[0], ", ".join(map(repr, classes[:5]))
-        raise AuditError(f"y holds {wrong!r}, which is not among the model's classes: {known}")
+        hint = "" if output.classes is not None else "; a regression needs outputs='predictions'"
+        raise AuditError(
+            f"y holds {wrong!r}, which is not among the model's classes: {known}{hint}"
+        )
     return labels
 
 

@@ -80,6 +80,13 @@ def load_signals(
     everything = {**derived, **oriented}
     _check_shapes({PROBABILITIES: derived["loss"]} if derived else {}, truth)
     _check_shapes(oriented, truth)
+    if derived and "confidence" in oriented:
+        gap = float(np.abs(oriented["confidence"] - derived["confidence"]).max())
+        if gap > SUM_TOLERANCE:
+            raise AuditError(
+                "confidence must be the probability of the true class; it differs from "
+                f"probabilities and labels by {gap:.3g}"
+            )
     check_counts(truth, target)
     signal, confidence, limit = _reference_signal(models, log_odds, clip)
     targets = np.arange(len(truth)) if target is None else np.array([target])
@@ -148,6 +155,9 @@ def _columns(
         found["labels"] = _find_column("labels", labels, columns)
         if isinstance(labels, str) and np.ndim(found["labels"]) == 2:
             found["labels"] = _same_for_all(labels, np.asarray(found["labels"]))
+    frame = found.get(PROBABILITIES)
+    if isinstance(frame, pd.DataFrame) and set(range(frame.shape[1])) == {*frame.columns}:
+        found[PROBABILITIES] = frame[sorted(frame.columns)]
     return align(found, {name: _axes(name, value) for name, value in found.items()}), records
 
 
@@ -251,8 +261,10 @@ def _scores(name: str, value: Any) -> Array:
     if name == "confidence":
         _check_fractions(name, values)
         return np.clip(values, 0.0, 1.0)
-    if name == "entropy" and values.min() < 0:
-        raise AuditError(f"entropy must be at least 0 nats; got {values.min():.4g}")
+    if name == "entropy":
+        if values.min() < -ROUNDING:
+            raise AuditError(f"entropy must be at least 0 nats; got {values.min():.4g}")
+        return np.maximum(values, 0.0)
     return values
 
 

@@ -14,6 +14,7 @@ from audit_support import many_models
 from scipy.special import expit, softmax
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -405,6 +406,11 @@ REFUSED = {
     ),
     "meaning": (lambda: audit(TREE, outputs="logits"), "outputs must be None for a model that has"),
     "unknown meaning": (lambda: audit(TREE, outputs="odds"), "outputs must be one of"),
+    "frozen": (lambda: audit(FrozenEstimator(TREE)), "FrozenEstimator is never trained again"),
+    "counts": (
+        lambda: audit_net(lambda z: 9 * z, y=np.arange(RECORDS), outputs=1),
+        "a regression needs outputs='predictions'",
+    ),
     "confidence": (lambda: audit(TREE, confidence="95"), "confidence must be above 0"),
 }
 
@@ -469,16 +475,27 @@ SHAPES = {
         {},
         "one row for each record; got 0 twice",
     ),
-    "above": ({"confidence": SCORE + 1e-3}, MEMBER, {}, r"fractions in \[0, 1\]"),
+    "other confidence": (
+        {"probabilities": P, "confidence": P.max(1)},
+        MEMBER,
+        {"labels": L},
+        "the true class; it differs",
+    ),
+    "seed": ({"loss": SCORE}, MEMBER, {"seed": "a"}, "seed must be a whole number"),
+    "above": ({"confidence": np.where(MEMBER, 1.001, SCORE)}, MEMBER, {}, r"fractions in \[0, 1\]"),
 }
 
 
 @pytest.mark.parametrize(("signals", "member", "options", "message"), SHAPES.values(), ids=SHAPES)
 def test_signals_of_other_shapes_are_refused(signals, member, options, message) -> None:
-    if "confidence" in signals:
-        signals["confidence"][0] = 1.001
     with pytest.raises(AuditError, match=message):
         privnets.audit_signals(signals, member, **options)
+
+
+def test_columns_of_probabilities_are_in_the_order_of_labels() -> None:
+    expected = privnets.audit_signals({"probabilities": P}, MEMBER, labels=L)
+    frame = pd.DataFrame(P)[[2, 0, 1]]
+    assert_equal(privnets.audit_signals({"probabilities": frame}, MEMBER, labels=L), expected)
 
 
 def test_rounding_below_0_is_0() -> None:
