@@ -18,8 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.config import UserForm
-from privnets.data.files import DataError, DatasetInfo, FileState, Kind, Task, fault_of
+from privnets.data.files import (
+    DataError,
+    DatasetInfo,
+    FileState,
+    Kind,
+    Task,
+    UserFormError,
+    fault_of,
+)
 from privnets.registry import ExtensionError, Registry
+
+CLASS: Final = "class"
+"""Name by which records are grouped by their target."""
 
 _VERSION = 1
 """Raised when the meaning of loaded or prepared data changes; part of fingerprints."""
@@ -64,6 +75,14 @@ class DataSource(ABC):
                 f"or set PRIVNETS_DATA to a directory that holds {paths}."
             )
         return combined_fingerprint(self.name, tuple(file.sha256 for file in self.info.files))
+
+    def column(self, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """Reads the values of a column that groups records, coded from 0, and their names.
+
+        Raises:
+            UserFormError: If the data set has no such column.
+        """
+        raise UserFormError("groups", repr(name), f"class with {self.info.title}")
 
     def read(self, paths: Sequence[Path]) -> Table:
         """Reads a table; required of every data set of this kind.
@@ -172,6 +191,30 @@ def load(name: str | DataReference) -> Dataset:
             f"data set {name!r} must be a table, as {', '.join(names('table'))} are; got {kind}."
         )
     return _load(name, fingerprint(name))
+
+
+def groups(name: str | DataReference, column: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Returns the group of each record, from 0, and the names of all groups.
+
+    Args:
+        column: `class` for the target's classes, or a column of the user's table.
+
+    Raises:
+        UserFormError: If records cannot be grouped by the column.
+    """
+    if column == CLASS:
+        return load(name).y.astype(np.int64), group_names(name, column)
+    return _source(name).column(column)
+
+
+def group_names(name: str | DataReference, column: str) -> tuple[str, ...]:
+    """Returns the names of all groups; see `groups`."""
+    if column != CLASS:
+        return _source(name).column(column)[1]
+    about = info(name)
+    if not about.classes:
+        raise UserFormError("groups", column, f"a column: the target of {about.name} has no class")
+    return tuple(map(str, about.labels or range(about.classes)))
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -33,6 +33,7 @@ _MAX_CLASSES: Final = 20
 """Whole numbers with more distinct values are a regression target, unless the task is given."""
 _LISTED_COLUMNS = 20
 _MAX_CATEGORIES = 1000
+_MAX_GROUPS = 50
 _MISSING = "missing"  # category of missing values
 
 
@@ -93,6 +94,8 @@ class TableSource(DataSource):
         """
         whole = read_frame(path, form=reference.form)
         frame = known_records(whole, reference, {"target": (reference.target,)})
+        self._reader, self._records = partial(read_frame, path, form=reference.form), frame.index
+        self._groups: dict[str, tuple[NDArray[np.int64], tuple[str, ...]]] = {}
         target = frame[reference.target]
         if reference.task in (None, "regression"):
             require_clear(target.to_frame(), reference.form, "target", "set task: multiclass")
@@ -123,6 +126,17 @@ class TableSource(DataSource):
             ),
             labels=class_labels(target) if classes else (),
         )
+
+    def column(self, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """Reads a column of the file whose values, at most 50, group the records."""
+        if name not in self._groups:
+            require_columns(whole := self._reader(), (name,), "groups")
+            codes, names = encode_classes(whole.loc[self._records, name])
+            if len(names) > _MAX_GROUPS:
+                given = f"{name!r} with {len(names):,} values"
+                raise UserFormError("groups", given, f"a column of at most {_MAX_GROUPS} values")
+            self._groups[name] = codes, names
+        return self._groups[name]
 
     def state(self) -> FileState:
         """The file was present when it was read."""

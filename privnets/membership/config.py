@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
@@ -193,6 +194,14 @@ class MembershipConfig(ExperimentConfig):
         """Description of the target model."""
         return MODELS.get(self.model) if isinstance(self.model, str) else self.model.load()
 
+    def group_keys(self) -> list[tuple[str, ...]]:
+        """Keys of the metrics of each group; characters that keys may not have become `_`."""
+        if self.groups is None:
+            return []
+        names = data.group_names(self.dataset, self.groups)
+        plain = [re.sub(r"[^A-Za-z0-9_.-]", "_", name) for name in names]
+        return [tuple(f"privacy/group/{name}/{m}" for m in GROUP_METRICS) for name in plain]
+
     def redundant_fields(self) -> frozenset[str]:
         """Fields that only other target models or mechanisms use."""
         model = self.target_model
@@ -217,6 +226,10 @@ class MembershipConfig(ExperimentConfig):
             raise ValueError("must be even: half are shadow models while the others are attacked")
         return value
 
+
+LARGEST_GROUP: Final = "privacy/largest_group_advantage"
+DISPARITY: Final = "privacy/group_disparity"
+GROUP_METRICS: Final = ("membership_advantage", "auc", "tpr_at_fpr_0.1", "tpr_at_fpr_0.01")
 
 FALSE_POSITIVE_RATES: Final = (0.1, 0.01, 0.001)
 MIN_FALSE_POSITIVES: Final = 10
@@ -283,6 +296,8 @@ OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
     "privacy/epsilon_lower_bound": "min",
     **{f"utility/test_{n}": each for n, each in (CLASS_UTILITIES | NUMBER_UTILITIES).items()},
     "utility/generalization_gap": "min",
+    LARGEST_GROUP: "min",
+    DISPARITY: "min",
 }
 
 
@@ -314,7 +329,9 @@ def metric_keys(config: MembershipConfig) -> tuple[str, ...]:
     useful = [*(f"utility/test_{name}" for name in names), *(config.metrics or ())]
     floors = map(floor_key, useful)
     main = f"utility/train_{names[0]}"
-    return tuple(sorted((*attacks, *_LEAKAGE, *_OTHERS, *useful, *floors, main)))
+    groups = [key for keys in config.group_keys() for key in keys]
+    groups += [LARGEST_GROUP, DISPARITY] if groups else []
+    return tuple(sorted((*attacks, *_LEAKAGE, *_OTHERS, *useful, *floors, main, *groups)))
 
 
 def floor_key(utility: str) -> str:

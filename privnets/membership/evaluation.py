@@ -34,6 +34,7 @@ from privnets.membership.config import (
     utilities,
 )
 from privnets.membership.estimates import Mean
+from privnets.membership.groups import group_metrics
 from privnets.membership.leakage import Sides
 from privnets.membership.observations import Observations
 from privnets.membership.private.evidence import epsilon_lower_bound
@@ -95,6 +96,8 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
     )
     _privacy(table, config, observed, guesses)
     flag_beaten_bounds(table, scores)
+    if config.groups is not None:
+        _add_groups(table, config, observed, guesses)
     _utility(table, config, observed)
     return Replicate(
         seed=config.seed,
@@ -239,6 +242,22 @@ def _attack(
     advantage = gaussian_threshold_advantage(inside, outside)
     table.metrics["privacy/threshold_advantage_if_gaussian"] = advantage
     return scores, answers
+
+
+def _add_groups(
+    table: MetricTable, config: MembershipConfig, observed: Observations, guesses: list[Guesses]
+) -> None:
+    """Sets the metrics of each group of records."""
+    member, shared = observed.trials.member, observed.shared_models
+    decision = _strongest([each.decision for each in guesses], member)
+    metrics = group_metrics(
+        config, observed.records, guesses, decision, member, shared_models=shared
+    )
+    for key, value in metrics.items():
+        if isinstance(value, str):
+            table.mark_undefined(value, key)
+        else:
+            table.set_metric(key, value)
 
 
 def _is_constant(score: Tensor, trials: Trials) -> bool:

@@ -94,6 +94,7 @@ class Membership(Experiment):
             for key in typed.metrics or ()
             if key.startswith(("utility/test_", "utility/train_")) or key in OBJECTIVES
         ]
+        invalid += _invalid_groups(typed)
         invalid += invalid_privacy_fields(typed, info)
         return invalid + typed.target_model.invalid_fields(typed, info)
 
@@ -128,6 +129,18 @@ class Membership(Experiment):
         require_equal_structures(configs)
         typed = [_membership(config) for config in configs]
         return typed[0].target_model.load_trainer().stages(self, typed, device, state or {})
+
+
+def _invalid_groups(config: MembershipConfig) -> list[InvalidField]:
+    """Groups that the data set does not have, or whose names differ in other characters alone."""
+    try:
+        keys = config.group_keys()
+    except UserFormError as error:
+        return [InvalidField("groups", error.given, error.expected)]
+    if len(set(keys)) == len(keys):
+        return []
+    expected = "a column whose values differ in letters, digits, dots or dashes"
+    return [InvalidField("groups", str(config.groups), expected)]
 
 
 def _scorer_digests(config: MembershipConfig) -> list[str]:

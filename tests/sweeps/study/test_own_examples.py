@@ -20,6 +20,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 NAMES = sorted(path.name for path in EXAMPLES.iterdir())
 SMALLER = {
     "own-table": ["fixed.records=8", "fixed.model.params.n_estimators=3"],
+    "own-metric": ["fixed.records=40", "fixed.model.params.n_estimators=3"],
     "own-images": ["fixed.problem.size=8", "fixed.steps=3", "fixed.releaser_width=8"],
 }
 
