@@ -47,7 +47,7 @@ class Adversarial(Experiment):
     """Adversarial data release (arXiv 2310.18241 and the ICLR 2019 submission on filters)."""
 
     name = "adversarial"
-    version = 3
+    version = 4
     Config = AdversarialConfig
     objectives: ClassVar[Mapping[str, Direction]] = metrics.objectives()
     data_field = "problem"

@@ -53,10 +53,14 @@ if TYPE_CHECKING:
     from privnets.adversarial.records import Release
 
 PARTS = ("train", "attack", "validation", "test")
-ROTATION = (0, 1, 3, 0, 1, 2, 3, 0, 1, 0)
-"""Part of each of ten consecutive blocks; the seed chooses where the pattern starts."""
+ROTATION = (0, 1, 3, 0, 1, 2, 0, 3, 1, 0)
+"""Part of each of ten consecutive blocks; the seed chooses where the pattern starts.
 
-_SIZES = (443, 336, 100, 12)  # windows of household 2, aggregated, in either resolution
+Test blocks are five apart, so two starts have all test days in common, or none.
+"""
+
+_TEST_SETS = 5
+_SIZES = (460, 336, 100, 12)  # windows of household 2, aggregated, in either resolution
 _EXAMPLE_DAYS = 7
 
 
@@ -64,7 +68,8 @@ class EcoProblem(Problem):
     """Daily windows of household power, by hours or quarter-hours.
 
     Blocks of about a week serve the four parts in the pattern `ROTATION`, which starts at a place
-    given by the seed. So replicates differ in weather and habits. Windows of train, attack and
+    given by the seed. So replicates differ in weather and habits. Of ten seeds in a row, each two
+    that are five apart share their test days, and count as one cluster. Windows of train, attack and
     validation start at every full hour, those of test at midnight. All rotations have as many
     windows as the smallest. Power is standardised by mean and standard deviation of the training
     blocks, which count as public.
@@ -126,8 +131,8 @@ class EcoProblem(Problem):
         return rotation.mean, rotation.std
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
-        """The rotation: two rotations have no test block in common."""
-        return f"{self.name} rotation {config.seed % len(ROTATION)}", 1.0
+        """The test days, which seeds share if they differ by a multiple of five."""
+        return f"{self.name} days {config.seed % _TEST_SETS}", 1.0
 
     def release_details(self, release: Release) -> ReleaseDetails:
         """Shows up to a week of consecutive test days, before and after release, in W."""

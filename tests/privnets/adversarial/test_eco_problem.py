@@ -146,16 +146,31 @@ def test_test_windows_are_whole_days_and_the_others_slide_by_an_hour(two_househo
             assert set((parts[name].start % 24).tolist()) == set(range(24))
 
 
-def test_rotations_give_every_block_to_test_and_no_two_the_same_days(two_households):
+def test_rotations_give_every_block_to_test(two_households):
     def days(rotation: int) -> frozenset[int]:
         test = part_windows(two_households, rotation, "hour")[3]
         return frozenset((test.start // 24).tolist())
 
     result = [days(rotation) for rotation in range(len(ROTATION))]
-    assert len(set(result)) == len(ROTATION)
     blocks = windows.week_blocks(two_households)
     for block in blocks:
         assert any(any(block.first <= day <= block.last for day in one) for one in result)
+
+
+@pytest.mark.parametrize("days", [60, 147, 300])
+def test_seeds_of_one_test_set_share_all_test_days_and_others_none(days):
+    """Standard errors count test sets of different names as independent."""
+    recordings = make_recordings(list(range(days)))
+    tested = [
+        frozenset((part_windows(recordings, rotation, "hour")[3].start // 24).tolist())
+        for rotation in range(len(ROTATION))
+    ]
+    names = [EcoProblem().test_set(make_config(seed=seed))[0] for seed in range(len(ROTATION))]
+    assert len(set(names)) == 5
+    for (name, one), (other_name, other) in itertools.combinations(
+        zip(names, tested, strict=True), 2
+    ):
+        assert one == other if name == other_name else not one & other
 
 
 def test_splits_are_disjoint_and_of_equal_sizes_for_every_seed(two_households):
