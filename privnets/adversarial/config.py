@@ -115,6 +115,9 @@ class AdversarialConfig(ExperimentConfig):
         None, ge=16, description="records that the game trains on; all if null"
     )
     resolution: Literal["hour", "quarter-hour"] = Field("hour", description="time step of eco")
+    labels: Literal["consistent", "published"] = Field(
+        "consistent", description="test labels of amnist: by the rule of training, or as published"
+    )
     side_information: bool = Field(
         False, description="whether releaser and adversary of eco see weekday, month and time"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_members
@@ -21,6 +21,8 @@ INFERRED_LABEL_KEY: Final = "floor/inferred_utility_label"
 """Floor of the utility label as a fresh network infers it from the release."""
 ATTAINABLE_KEY: Final = "floor/attainable"
 """Floor that an attacker with the release reaches without looking for the secret."""
+RAW_KEY: Final = "baseline/attacker_balanced_accuracy"
+"""Success of the strongest attacker of the raw records."""
 BELOW_BOUND: Final = "flag/below_bound"
 """Flag: leakage and censored utility together are below the bound that any release obeys."""
 
@@ -31,7 +33,7 @@ _GENERAL: Final = (
     *FLOOR_KEYS,
     INFERRED_LABEL_KEY,
     ATTAINABLE_KEY,
-    "baseline/attacker_balanced_accuracy",
+    RAW_KEY,
     "flag/attacker_below_floor",
     "flag/attacker_not_converged",
     "flag/attacker_frozen_noise",
@@ -80,6 +82,19 @@ def attacker_keys(name: str) -> tuple[str, str, str]:
     return f"{prefix}/balanced_accuracy", f"{prefix}/auc", f"{prefix}/leakage"
 
 
+def under_labels(key: str, rule: str) -> str:
+    """Key of the same metric on `Evidence.other_test`, which another rule labels."""
+    return f"{key}_{rule}_labels"
+
+
+def other_label_keys(names: Iterable[str], rule: str | None) -> set[str]:
+    """Keys of success and floor under another rule of labels; none without one."""
+    if rule is None:
+        return set()
+    attackers = (attacker_keys(name)[0] for name in names)
+    return {under_labels(key, rule) for key in (PRIVACY_KEYS[0], FLOOR_KEYS[1], *attackers)}
+
+
 def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
     """All keys that a replicate reports, sorted."""
     spec = problem.spec
@@ -89,6 +104,8 @@ def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
     keys |= {key for name in panel_members(spec) for key in attacker_keys(name)}
     if spec.utility_classes:
         keys |= {*_WITH_UTILITY_LABEL}
+    if (rule := problem.other_labels(config)) is not None:
+        keys |= {*other_label_keys(panel_members(spec), rule), under_labels(RAW_KEY, rule)}
     return tuple(sorted(keys))
 
 
@@ -110,9 +127,12 @@ def interim_objectives(problem: Problem, config: AdversarialConfig) -> frozenset
     """Reported objectives that a rung can estimate without the networks of the game.
 
     They are those of a fresh judge, those that need no attacker, and exact information. Each
-    attacker of the panel by itself is none of them.
+    attacker of the panel by itself is none of them. Of faces there are none, as the judge ranks
+    releases of unlike kinds in another order than the panel.
     """
     spec = problem.spec
+    if not spec.has_judge:
+        return frozenset()
     keys: set[str] = set()
     if problem.has_exact_information(config):
         keys |= {"exact/leakage", "exact/censored"}

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.encodings import ArrayEncoding, RecordEncoding
 from privnets.config import UserForm
 from privnets.contract import InvalidField
@@ -45,10 +44,12 @@ class ProblemSpec:
         network: Inference networks for its records: `perceptron` for vectors and small images,
             `convolutional` or `separable` for square images, `recurrent` for sequences.
         pixels: Whether records are images with pixels in [0, 1], and releases too.
+        shows_labels: Whether a record shows secret and utility label, so that I(U;S|X) is 0.
         side_features: Columns of public side information; 0 without any.
         copies_input: Whether a release should resemble its record.
         unused_fields: Configuration fields without effect on the problem.
         extra_metrics: Metric keys that only this problem reports.
+        has_judge: Whether the small attacker of a rung ranks releases as the panel does.
         has_either_label: Whether a record has a secret or a utility label, never both.
     """
 
@@ -60,10 +61,12 @@ class ProblemSpec:
     utility_classes: int = 0
     network: NetworkKind = "perceptron"
     pixels: bool = False
+    shows_labels: bool = False
     side_features: int = 0
     copies_input: bool = True
     unused_fields: tuple[str, ...] = ()
     extra_metrics: tuple[str, ...] = ()
+    has_judge: bool = True
     has_either_label: bool = False
 
     @property
@@ -89,15 +92,18 @@ class Splits:
 
     Attributes:
         train: The releaser, its adversary and its utility network train on these.
-        attack: Attackers train on the release of these.
+        attack: Attackers train on the release of these, or of as many as the panel takes; fresh
+            utility networks on all.
         validation: Attackers are tuned on the release of these.
         test: All reported metrics are measured on these.
+        other_test: Test records labelled by the rule `Problem.other_labels`; may repeat `test`.
     """
 
     train: NDArray[np.int64]
     attack: NDArray[np.int64]
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
+    other_test: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,12 +211,10 @@ class Problem(ABC):
         """Offset and scale of `x` in original units: original = offset + scale * x."""
         return 0.0, 1.0
 
-    def dependence_bound(
-        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
-    ) -> float:
+    def dependence_bound(self, config: AdversarialConfig) -> float:
         """K = I(U;S) - I(U;S|X) in nats (ICLR 2019 submission, Lemma 3.1); NaN if unknown.
 
-        Labels are those of the test split, shape [n] each.
+        Where `ProblemSpec.shows_labels`, it is measured on the test split instead.
         """
         return float("nan")
 
@@ -220,6 +224,10 @@ class Problem(ABC):
         By default all seeds share all test records. None means that each seed has its own.
         """
         return self.name, 1.0
+
+    def other_labels(self, config: AdversarialConfig) -> str | None:
+        """Name of the rule that labels `Splits.other_test`; None if records have one rule."""
+        return None
 
     def exact_curves(
         self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
@@ -296,11 +304,6 @@ def unused_field_errors(
             allowed = f"{default}, as {choice} {getattr(config, choice)} has no use for it"
             errors.append(InvalidField(name, str(value), allowed))
     return errors
-
-
-def attack_records(config: AdversarialConfig, whole: int) -> int:
-    """Size of the attack split: all of `whole` records, or as many as the panel takes."""
-    return min(whole, PROFILES[config.panel].records)
 
 
 def stratified_split(

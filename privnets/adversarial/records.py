@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Problem, Splits
+from privnets.adversarial.problem import Problem, Splits, subsample
 from privnets.points import Curve
 
 MISSING = -1
@@ -76,6 +77,10 @@ class Exposure:
     present: Tensor | None = None
     group: Tensor | None = None
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Tensors by the name of their field."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
@@ -85,6 +90,10 @@ class Evidence:
         attack: Attackers train on it.
         validation: Attackers are tuned and chosen on it.
         test: Attackers are scored on it.
+        other_test: Test records labelled by another rule, on which attackers are scored too; None
+            if there is one rule.
+        whole: The same with the whole attack split, from which utility networks learn; None if
+            `attack` is whole.
         is_random: Whether another release of the same records would differ.
         redraw: Releases the attack split again with the noise of a named stream, [n, ...]; None
             if that is not possible.
@@ -93,6 +102,8 @@ class Evidence:
     attack: Exposure
     validation: Exposure
     test: Exposure
+    other_test: Exposure | None = field(default=None, kw_only=True)
+    whole: Evidence | None = field(default=None, kw_only=True)
     is_random: bool = field(default=False, kw_only=True)
     redraw: Callable[[str], Tensor] | None = field(default=None, kw_only=True)
 
@@ -129,7 +140,7 @@ class Release:
 
     def is_finite(self) -> bool:
         """Whether all released numbers are finite."""
-        return all(bool(split.z.isfinite().all()) for split in self.released.splits)
+        return all(bool(s.z.isfinite().all()) for s in join_tests(self.released).splits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,15 +200,31 @@ def select_exposure(pool: Pool, records: NDArray[np.int64], z: Tensor | None = N
     return Exposure(raw if z is None else z, **selected)
 
 
+def attack_sample(config: AdversarialConfig, splits: Splits) -> Splits:
+    """The splits with as much of the attack split as the attackers of a panel take."""
+    most = min(len(splits.attack), PROFILES[config.panel].records)
+    return replace(splits, attack=subsample(splits.attack, most))
+
+
 def raw_evidence(pool: Pool, splits: Splits) -> Evidence:
     """The unreleased records, as a baseline's attackers receive them."""
-    return Evidence(*(select_exposure(pool, getattr(splits, part)) for part in PARTS))
+    parts = (select_exposure(pool, getattr(splits, part)) for part in PARTS)
+    other = splits.other_test
+    return Evidence(*parts, other_test=None if other is None else select_exposure(pool, other))
+
+
+def join_tests(evidence: Evidence) -> Evidence:
+    """The evidence with both test splits as one, the other after the own."""
+    if evidence.other_test is None:
+        return evidence
+    own, other = evidence.test.tensors(), evidence.other_test.tensors()
+    joined = {name: torch.cat([own[name], other[name]]) for name in own}
+    return replace(evidence, test=Exposure(**joined))
 
 
 def to_cpu(evidence: Evidence) -> Evidence:
     """Copies evidence to the CPU's memory, for attackers that use no other device."""
-    parts = [{n: t.cpu() for n, t in vars(s).items() if t is not None} for s in evidence.splits]
-    splits = (Exposure(**tensors) for tensors in parts)
+    splits = (Exposure(**{n: t.cpu() for n, t in s.tensors().items()}) for s in evidence.splits)
     return Evidence(*splits, is_random=evidence.is_random, redraw=evidence.redraw)
 
 

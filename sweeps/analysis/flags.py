@@ -2,7 +2,8 @@
 
 A flag is raised at a point if any of its replicates raises it, or if the point's interval shows the
 contradiction. An attacker is below its floor only if the interval says so too: at full privacy half
-of the replicates are below it by chance.
+of the replicates are below it by chance. Attackers have not converged at a point only if that is so
+in half of its replicates, whatever their number.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import numpy as np
 import pandas as pd
 
 BELOW_FLOOR = "flag/attacker_below_floor"
+NOT_CONVERGED = "flag/attacker_not_converged"
 STRONGEST = "privacy/attacker_balanced_accuracy"
 ATTAINABLE_FLOOR = "floor/attainable"
 
 FLAG_TEXTS: Mapping[str, str] = {
     BELOW_FLOOR: "attacker under its floor: under-trained",
-    "flag/attacker_not_converged": "attacker not trained to convergence",
+    NOT_CONVERGED: "attacker that ran out of steps could overtake the strongest",
     "flag/attacker_frozen_noise": "attacker trained on one draw of release noise",
     "flag/attacker_below_adversary": "attackers weaker than the in-loop adversary",
     "flag/attacker_fails_on_raw_data": "attackers learn nothing from raw records",
@@ -30,6 +32,7 @@ FLAG_TEXTS: Mapping[str, str] = {
 """Flags in words."""
 
 _BELOW_BOUND, _GAP = "flag/below_bound", "bound/gap"
+_LEAST_SHARE = 0.5  # of replicates
 _FLAG = re.compile(r"flag/[^.]+")
 
 
@@ -40,6 +43,8 @@ def raised_flags(points: pd.DataFrame) -> pd.DataFrame:
     if BELOW_FLOOR in raised:
         high, floor = _column(points, f"{STRONGEST}.ci_high"), _column(points, ATTAINABLE_FLOOR)
         raised[BELOW_FLOOR] &= ~(high >= floor)
+    if NOT_CONVERGED in raised:
+        raised[NOT_CONVERGED] = points[NOT_CONVERGED] >= _LEAST_SHARE
     if _BELOW_BOUND in raised:
         raised[_BELOW_BOUND] |= _column(points, f"{_GAP}.ci_high") < 0
     return raised

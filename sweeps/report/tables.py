@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from sweeps.analysis.flags import BELOW_FLOOR, FLAG_TEXTS, STRONGEST, raised_flags
+from sweeps.analysis.flags import (
+    BELOW_FLOOR,
+    FLAG_TEXTS,
+    NOT_CONVERGED,
+    STRONGEST,
+    raised_flags,
+)
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     MAX_ROWS,
@@ -27,7 +33,6 @@ from sweeps.report.figures.curves import CurveSet
 from sweeps.store.reader import Note
 
 _KINDS = ("flag", "undefined", "note")
-_NOT_CONVERGED = "flag/attacker_not_converged"
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?")
 _REASON_COLUMNS = ("item, or the first of them", "reason", "points", "id")
 
@@ -146,10 +151,10 @@ def flag_warnings(points: pd.DataFrame) -> list[str]:
 def _count_verdicts(rows: Sequence[Row]) -> str:
     counts = Counter(compare_with_floor(row) for row in rows)
     parts = [f"{words} at {counts[key]}" for key, words in _VERDICTS.items() if counts[key]]
-    converged = sum(row.get(_NOT_CONVERGED) == 0 for row in rows)
+    converged = sum(row.get(NOT_CONVERGED) == 0 for row in rows)
     return (
         f"Of {len(rows)} points, the strongest attacker's 95% interval {'; '.join(parts)}. "
-        f"Attackers trained to convergence in every replicate at {converged}."
+        f"No attacker that ran out of steps could overtake it in any replicate at {converged}."
     )
 
 

@@ -361,9 +361,12 @@ class StudyValidator:
         expected = f"false, or as objectives only {', '.join(sorted(estimated))}"
         missing = set[str]()
         if not estimated:
-            missing, expected = (
-                {"objectives"},
-                f"false, the only choice with {self._study.experiment}",
+            field, interim = self._experiment.data_field, self._experiment.interim_objectives
+            bare = next((config for config in samples if not interim(config)), samples[0])
+            missing = {"objectives"}
+            expected = (
+                f"false, the only choice with {self._study.experiment} and {field} "
+                f"{getattr(bare, field)}"
             )
         elif not self._is_invalid("objectives") and not self._has_placeholder_choice():
             objectives = self._study.objectives or self._experiment.default_objectives(samples[0])

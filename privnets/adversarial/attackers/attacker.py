@@ -34,7 +34,8 @@ class Posterior:
         name: The attacker's name in metric keys.
         validation: Log probabilities before calibration, shape [n_validation, C].
         test: Log probabilities before calibration, shape [n_test, C].
-        converged: Whether training converged before its steps ran out.
+        remaining_gain: Validation loss, nats, that twice the training may still remove; 0 if it
+            converged.
         draws: Different releases of the attack split that it was trained on.
         is_frozen: Whether it learns from noise, and had a single release of each record for that.
         curve: Lowest validation loss so far by training step, nats; None without such steps.
@@ -43,7 +44,7 @@ class Posterior:
     name: str
     validation: NDArray[np.float64]
     test: NDArray[np.float64]
-    converged: bool = True
+    remaining_gain: float = 0.0
     draws: int = 1
     is_frozen: bool = False
     curve: Curve | None = None

@@ -61,12 +61,12 @@ class FittedModel:
     Attributes:
         validation: Class probabilities on validation, shape [n, C].
         predict_test: Computes class probabilities on test, shape [n, C].
-        converged: Whether training converged.
+        remaining_gain: As of `Posterior`.
     """
 
     validation: Probabilities
     predict_test: Callable[[], Probabilities]
-    converged: bool = True
+    remaining_gain: float = 0.0
 
 
 class TableAttacker(ReleaseAttacker):
@@ -132,11 +132,11 @@ class BoostedTrees(TableAttacker):
         model.fit(attack.x, attack.rows.secret, X_val=validation.x, y_val=validation.rows.secret)
         scores = model.validation_score_
         gain = scores[-1] - scores[3 * len(scores) // 4]
-        converged = bool(model.n_iter_ < model.max_iter or gain < CONVERGED_GAIN)
+        converged = model.n_iter_ < model.max_iter or gain < CONVERGED_GAIN
         return FittedModel(
             model.predict_proba(validation.x),
             partial(model.predict_proba, tables.test.x),
-            converged,
+            0.0 if converged else float(scores[-1] - scores[len(scores) // 2]),
         )
 
 
@@ -179,11 +179,11 @@ class LogisticRegression(TableAttacker):
             for inverse_penalty in _INVERSE_PENALTIES
         ]
         best = min(models, key=lambda model: _loss(model.predict_proba(validation), truth))
-        return FittedModel(
-            best.predict_proba(validation),
-            partial(best.predict_proba, test),
-            int(best.n_iter_.max()) < _ITERATIONS,
-        )
+        beliefs, gain = best.predict_proba(validation), 0.0
+        if int(best.n_iter_.max()) >= _ITERATIONS:
+            half = _fit_linear(attack, tables.attack.rows.secret, best.C, _ITERATIONS // 2)
+            gain = _loss(half.predict_proba(validation), truth) - _loss(beliefs, truth)
+        return FittedModel(beliefs, partial(best.predict_proba, test), max(gain, 0.0))
 
 
 def nearest_records(records: Matrix, x: Matrix, count: int) -> NDArray[np.int64]:
@@ -200,9 +200,9 @@ def nearest_records(records: Matrix, x: Matrix, count: int) -> NDArray[np.int64]
 
 
 def _fit_linear(
-    x: Matrix, secret: NDArray[np.int64], inverse_penalty: float
+    x: Matrix, secret: NDArray[np.int64], inverse_penalty: float, iterations: int = _ITERATIONS
 ) -> sklearn.linear_model.LogisticRegression:
-    model = sklearn.linear_model.LogisticRegression(C=inverse_penalty, max_iter=_ITERATIONS)
+    model = sklearn.linear_model.LogisticRegression(C=inverse_penalty, max_iter=iterations)
     with warnings.catch_warnings():  # the caller reads the number of iterations
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, secret)
@@ -235,7 +235,7 @@ def _classes(part: Part) -> int:
 
 def _posterior(name: str, model: FittedModel) -> Posterior:
     validation, test = _log(model.validation), _log(model.predict_test())
-    return Posterior(name, validation, test, model.converged)
+    return Posterior(name, validation, test, model.remaining_gain)
 
 
 def _shares(classes: NDArray[np.int64], prior: Probabilities) -> Probabilities:

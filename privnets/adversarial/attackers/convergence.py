@@ -82,7 +82,8 @@ class FittedClassifiers:
     Attributes:
         parameters: Each of shape [M, ...].
         validation_loss: Cross-entropy, nats, shape [M].
-        converged: False where validation loss was still falling when the steps ran out.
+        remaining_gains: Validation loss, nats, that as many steps again may still remove where the
+            steps ran out, as much as the last half of them did; 0 where training converged.
         draws: Different inputs of its training records that each was trained on, at least 1.
         curves: Lowest validation loss of each so far, nats. Their steps follow from the most that
             training may take, are evenly spaced on a logarithmic scale, and are the same for each.
@@ -90,7 +91,7 @@ class FittedClassifiers:
 
     parameters: list[Tensor]
     validation_loss: Tensor
-    converged: tuple[bool, ...]
+    remaining_gains: tuple[float, ...]
     draws: tuple[int, ...]
     curves: tuple[Curve, ...]
 
@@ -187,7 +188,7 @@ class _ClassifierStack:
         return FittedClassifiers(
             self._monitor.best,
             self._monitor.loss,
-            tuple(self._monitor.has_settled().tolist()),
+            tuple(self._monitor.remaining_gains().tolist()),
             tuple(self._draws),
             self._monitor.curves(np.unique(steps.round())),
         )
@@ -290,10 +291,17 @@ class _ConvergenceMonitor:
 
     def has_settled(self) -> Tensor:
         """Whether members have converged or gained little in the last quarter of their steps."""
-        # A single evaluation has no earlier one to compare with: nothing has converged.
+        return self.has_converged | (self._loss_at(0.75) - self.loss < CONVERGED_GAIN)
+
+    def remaining_gains(self) -> Tensor:
+        """Loss that twice the steps may remove, 0 for settled members; see `FittedClassifiers`."""
+        gains = torch.minimum(self._loss_at(0.5) - self.loss, self.loss)
+        return torch.where(self.has_settled(), 0.0, gains)
+
+    def _loss_at(self, share: float) -> Tensor:
+        """Loss after a share of the steps; infinite before the first evaluation."""
         losses = [torch.full_like(self.loss, torch.inf), *self._history]
-        before = losses[bisect_right(self._steps, 0.75 * self._steps[-1])]
-        return self.has_converged | (before - self.loss < CONVERGED_GAIN)
+        return losses[bisect_right(self._steps, share * self._steps[-1])]
 
     def curves(self, steps: NDArray[np.float64]) -> tuple[Curve, ...]:
         """Loss of every member at the last evaluation before or at each step, else at the first."""

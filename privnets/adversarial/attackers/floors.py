@@ -15,6 +15,7 @@ from privnets.adversarial.attackers.scores import (
     Beliefs,
     assess,
     balanced_decision,
+    log_score,
 )
 from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY
@@ -42,6 +43,9 @@ class Floors:
         notes: By key, why other floors are undefined, or which attacker reached them.
         inferred_label: Floor of the utility label as the release shows it; None without a label.
         side_beliefs: Beliefs from side information alone; None without side information.
+        label_leakage: Leakage of the utility label, by its law in the attack split, as attackers'
+            is measured; None without a label.
+        other_label: Floor of the utility label on `Evidence.other_test`; None without either.
     """
 
     estimates: dict[str, Estimate]
@@ -49,6 +53,8 @@ class Floors:
     notes: dict[str, str]
     inferred_label: Estimate | None
     side_beliefs: Beliefs | None
+    label_leakage: Estimate | None
+    other_label: Estimate | None
 
     @property
     def highest(self) -> str:
@@ -79,7 +85,7 @@ def fit_floors(
     prior = Estimate(1 / classes, np.zeros(len(test.secret)), test.cluster)
     estimates, validation = {_PRIOR: prior}, {_PRIOR: prior.value}
     notes: dict[str, str] = {}
-    inferred_label = side_beliefs = None
+    inferred_label = side_beliefs = label_leakage = other_label = None
     if evidence.attack.utility is None:
         notes |= dict.fromkeys((_LABEL, INFERRED_LABEL_KEY), "the problem has no utility label")
     else:
@@ -87,6 +93,9 @@ def fit_floors(
         estimates[_LABEL] = table.accuracy(_labels(evidence.test), test)
         validation[_LABEL] = table.accuracy(_labels(tuning), known_rows(tuning)).value
         inferred_label = None if inferred is None else table.accuracy(inferred, test)
+        label_leakage = table.leakage(_labels(evidence.test), test)
+        if (other := evidence.other_test) is not None:
+            other_label = table.accuracy(_labels(other), known_rows(other))
     if evidence.attack.secret.ndim == 1:
         notes[_SIDE] = "the problem has no side information"
     else:
@@ -96,7 +105,9 @@ def fit_floors(
         inputs = "side information and time of day" if has_side else "time of day"
         notes[_SIDE] = f"{best.name.removeprefix('floor_')} on {inputs}"
         side_beliefs = best.calibrated if has_side else None
-    return Floors(estimates, validation, notes, inferred_label, side_beliefs)
+    return Floors(
+        estimates, validation, notes, inferred_label, side_beliefs, label_leakage, other_label
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,12 +128,21 @@ class _LabelTable:
         return cls(counts, prior)
 
     def accuracy(self, labels: NDArray[np.int64], rows: Rows) -> Estimate:
-        """Balanced accuracy of Bayes decisions; an unknown label gives the prior."""
+        """Balanced accuracy of Bayes decisions."""
+        decision = balanced_decision(self._log_posterior(labels, rows), self.prior)
+        return balanced_accuracy(decision, rows, len(self.prior))
+
+    def leakage(self, labels: NDArray[np.int64], rows: Rows) -> Estimate:
+        """Mean of log p(s|u) - log p(s), nats."""
+        gain = self._log_posterior(labels, rows) - np.log(self.prior)
+        return log_score(gain, rows)
+
+    def _log_posterior(self, labels: NDArray[np.int64], rows: Rows) -> NDArray[np.float64]:
+        """Log probabilities of the secret; an unknown label gives the prior."""
         counts = np.vstack([self.counts, self.prior])
         place = np.minimum(labels[rows.record], len(self.counts))
-        log_posterior = np.log(counts / counts.sum(1, keepdims=True))[place]
-        decision = balanced_decision(log_posterior, self.prior)
-        return balanced_accuracy(decision, rows, len(self.prior))
+        log_posterior: NDArray[np.float64] = np.log(counts / counts.sum(1, keepdims=True))[place]
+        return log_posterior
 
 
 def _best_side_attacker(evidence: Evidence, classes: int, seed: int) -> Assessment:

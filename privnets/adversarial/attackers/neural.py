@@ -96,7 +96,8 @@ def fit_network(
     fitted = yield from train_until_converged(task, steps)
     beliefs = (_beliefs(architecture, fitted.parameters, split) for split in (validation, test))
     is_frozen = [draws < 2 for draws in fitted.draws]
-    rows = zip(*beliefs, fitted.converged, fitted.draws, is_frozen, fitted.curves, strict=True)
+    others = fitted.remaining_gains, fitted.draws, is_frozen, fitted.curves
+    rows = zip(*beliefs, *others, strict=True)
     return [Posterior(name, *each) for each in rows]
 
 
@@ -108,7 +109,9 @@ def fit_utility(
 ) -> Generator[float, None, list[FittedUtility]]:
     """Fits fresh utility networks to released or raw records, as attackers are fitted.
 
-    Their size and training are those of the panel, whatever the game's networks are.
+    Their size and training are those of the panel, whatever the game's networks are. They learn
+    from the whole attack split in every panel: from few raw records a network would infer less
+    than from a release that kept what the game learned from all.
 
     `purpose` names the random draws.
 
@@ -123,26 +126,29 @@ def fit_utility(
     network = build_inference_network(
         problem, first, classes, width, sees_side=first.side_information
     )
-    views = [_NetworkView.create(release, first.side_information) for release in evidence]
+    wholes = [one.whole or one for one in evidence]
+    views = [_NetworkView.create(release, first.side_information) for release in wholes]
     inputs = [view.utility_records() for view in views]
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
     seeds, redraws = [c.seed for c in configs], [view.redraw for view in views]
     task = TrainingTask(network, attack, validation, seeds, purpose, redraws)
     fitted = yield from train_until_converged(task, profile.steps)
     log_p = log_probabilities(network, fitted.parameters, test.x, test.rows)
-    pairs = zip(log_p.double().cpu().numpy(), fitted.converged, strict=True)
+    pairs = zip(log_p.double().cpu().numpy(), fitted.remaining_gains, strict=True)
     return [FittedUtility(*pair) for pair in pairs]
 
 
 @dataclass(frozen=True, eq=False)
 class FittedUtility:
-    """A fresh utility network's log probabilities on test, and whether its training converged.
+    """A fresh utility network's log probabilities on test, and the rest of its training.
 
-    `log_p` has the shape [n, C]; [0, 0] without a utility label.
+    Attributes:
+        log_p: Shape [n, C]; [0, 0] without a utility label.
+        remaining_gain: As of `Posterior`.
     """
 
     log_p: NDArray[np.float64]
-    converged: bool = True
+    remaining_gain: float = 0.0
 
     @property
     def likeliest_labels(self) -> NDArray[np.int64] | None:

@@ -31,15 +31,23 @@ from privnets.adversarial.attackers.convergence import Redraw
 from privnets.adversarial.attackers.floors import Floors, fit_floors
 from privnets.adversarial.attackers.neural import fit_network
 from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
-from privnets.adversarial.attackers.scores import Assessment, Beliefs, assess, leakage
+from privnets.adversarial.attackers.scores import (
+    Assessment,
+    Beliefs,
+    assess,
+    balanced_decision,
+    leakage,
+)
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.metrics import (
     ATTAINABLE_KEY,
     FLOOR_KEYS,
     INFERRED_LABEL_KEY,
     PRIVACY_KEYS,
     attacker_keys,
+    other_label_keys,
+    under_labels,
 )
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import (
@@ -47,6 +55,7 @@ from privnets.adversarial.records import (
     Evidence,
     class_frequencies,
     evidence_defect,
+    join_tests,
     known_rows,
     known_secret,
     to_cpu,
@@ -75,11 +84,13 @@ class Panel:
             side information.
         attackers: The others; with the suffix `_side` they also see side information.
         profile: Training of all of them.
+        other_labels: Rule that labels `Evidence.other_test`; None if there is one rule.
     """
 
     networks: Mapping[str, Architecture]
     attackers: Mapping[str, ReleaseAttacker]
     profile: PanelProfile
+    other_labels: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,9 +106,12 @@ class PanelResult:
         metrics: All `privacy/*`, `floor/*` and `flag/*` keys; NaN where undefined.
         standard_errors: Standard errors of those metrics that have one.
         notes: Key to the strongest attacker's name, or why a flag is raised or a metric undefined.
-        strongest: Attacker with the best balanced accuracy on validation; None if none is scored.
+        strongest: Attacker with the best balanced accuracy on validation, by `validation_score` if
+            several have it; None if none is scored.
         curves: `attacker/<name>` to the lowest validation loss so far of each network, nats.
         guesses: The strongest attacker's; None if no attacker is scored.
+        leakage: The metric `privacy/leakage`; None if no attacker is scored.
+        label_leakage: Leakage of the utility label by itself; None without one.
     """
 
     metrics: Mapping[str, float]
@@ -106,6 +120,8 @@ class PanelResult:
     strongest: str | None
     curves: Mapping[str, Curve]
     guesses: AttackerGuesses | None = None
+    leakage: Estimate | None = None
+    label_leakage: Estimate | None = None
 
 
 def build_panel(problem: Problem, config: AdversarialConfig) -> Panel:
@@ -118,7 +134,7 @@ def build_panel(problem: Problem, config: AdversarialConfig) -> Panel:
             networks[name] = attacker.architecture(problem, config, name.endswith(SIDE))
         elif isinstance(attacker, ReleaseAttacker):
             attackers[name] = attacker
-    return Panel(networks, attackers, PROFILES[config.panel])
+    return Panel(networks, attackers, PROFILES[config.panel], problem.other_labels(config))
 
 
 def score_releases(
@@ -149,7 +165,7 @@ def score_releases(
 
     def submit_fits() -> deque[tuple[list[Callable[[], Posterior]], Callable[[], Floors]]]:
         return deque(
-            _submit_fits(pool, panel, to_cpu(evidence[i]), configs[i].seed, classes, inferred[i])
+            _submit_fits(pool, panel, evidence[i], configs[i].seed, classes, inferred[i])
             for i in usable
         )
 
@@ -157,12 +173,12 @@ def score_releases(
     has_device = evidence[0].attack.z.device.type != "cpu"
     with CorePool(torch.get_num_threads(), caller_works=has_device) as pool:
         fits = submit_fits() if has_device else deque()
-        neural = yield from _fit_networks(panel, releases, seeds)
+        neural = yield from _fit_networks(panel, [*map(join_tests, releases)], seeds)
         fits = fits or submit_fits()
         pending = zip(releases, neural, strict=True)
         for defect, config in zip(defects, configs, strict=True):
             if defect is not None:
-                undefined = _undefined_metrics(panel.names)
+                undefined = _undefined_metrics(panel)
                 yield PanelResult(undefined, {}, dict.fromkeys(undefined, defect), None, {})
                 continue
             release, posteriors = next(pending)
@@ -232,9 +248,10 @@ def _submit_fits(
     inferred: NDArray[np.int64] | None,
 ) -> tuple[list[Callable[[], Posterior]], Callable[[], Floors]]:
     """Starts to fit the attackers that are not networks, and the floors, of one release."""
-    if evidence.redraw is not None:
-        evidence = replace(evidence, redraw=_share_draws(evidence.redraw))
-    views = {side: ReleaseView(evidence, side, panel.profile) for side in (False, True)}
+    seen = to_cpu(join_tests(evidence))
+    if seen.redraw is not None:
+        seen = replace(seen, redraw=_share_draws(seen.redraw))
+    views = {side: ReleaseView(seen, side, panel.profile) for side in (False, True)}
     fits = [partial(a.fit, views[n.endswith(SIDE)], seed) for n, a in panel.attackers.items()]
     floors = partial(fit_floors, evidence, classes, seed, inferred)
     return [pool.submit(fit) for fit in fits], pool.submit(floors)
@@ -275,9 +292,10 @@ def discard_progress(work: Generator[object, None, _T]) -> Generator[None, None,
         yield None
 
 
-def _undefined_metrics(names: Sequence[str]) -> dict[str, float]:
+def _undefined_metrics(panel: Panel) -> dict[str, float]:
     """NaN for every key of a result."""
-    scores = (key for name in names for key in attacker_keys(name))
+    scores = {key for name in panel.names for key in attacker_keys(name)}
+    scores |= other_label_keys(panel.names, panel.other_labels)
     flags = (_BELOW_FLOOR, _NOT_CONVERGED, _FROZEN_NOISE)
     general = (*PRIVACY_KEYS, *FLOOR_KEYS, INFERRED_LABEL_KEY, ATTAINABLE_KEY, _FLOOR, *flags)
     return dict.fromkeys((*general, *scores), math.nan)
@@ -294,10 +312,15 @@ def _score(
     validation, test = known_rows(evidence.validation), known_rows(evidence.test)
     prior = class_frequencies(known_rows(evidence.attack).secret, classes)
     assessments = [
-        assess(each, validation, test, prior, floors.side_beliefs if _sees_side(each) else None)
+        assess(
+            replace(each, test=each.test[: len(test.secret)]),
+            *(validation, test, prior, floors.side_beliefs if _sees_side(each) else None),
+        )
         for each in posteriors
     ]
-    best = max(assessments, key=lambda one: one.validation_accuracy.value)
+    best = max(
+        assessments, key=lambda one: (one.validation_accuracy.value, one.validation_score.value)
+    )
     leaking = _highest_leakage(assessments, floors)
     reference = floors.side_beliefs or Beliefs.from_prior(prior, validation, test)
     by_order = leakage(leaking.calibrated.test, reference.test, test, alpha)
@@ -310,6 +333,14 @@ def _score(
     estimates[ATTAINABLE_KEY] = floors.attainable
     if floors.inferred_label is not None:
         estimates[INFERRED_LABEL_KEY] = floors.inferred_label
+    if panel.other_labels is not None and evidence.other_test is not None:
+        other = known_rows(evidence.other_test)
+        found = {FLOOR_KEYS[1]: floors.other_label}
+        for each in posteriors:
+            decision = balanced_decision(each.test[len(test.secret) :], prior)
+            found[attacker_keys(each.name)[0]] = balanced_accuracy(decision, other, classes)
+        found[PRIVACY_KEYS[0]] = found[attacker_keys(best.name)[0]]
+        estimates |= {under_labels(k, panel.other_labels): e for k, e in found.items() if e}
     beyond = "" if floors.side_beliefs is None else ", beyond side information"
     notes = {
         **floors.notes,
@@ -319,16 +350,17 @@ def _score(
     }
     flags = {
         _BELOW_FLOOR: _below_floor(best, floors.attainable),
-        _NOT_CONVERGED: _not_converged(assessments),
+        _NOT_CONVERGED: _not_converged(best, assessments),
         _FROZEN_NOISE: _frozen_noise(evidence, posteriors),
     }
-    metrics = _undefined_metrics(panel.names) | {key: e.value for key, e in estimates.items()}
+    metrics = _undefined_metrics(panel) | {key: e.value for key, e in estimates.items()}
     metrics |= {key: float(bool(reason)) for key, reason in flags.items()}
     notes |= {key: reason for key, reason in flags.items() if reason}
     errors = {key: estimate.error for key, estimate in estimates.items()}
     curves = {f"{CURVE}{p.name}": p.curve for p in posteriors if p.curve is not None}
     guesses = AttackerGuesses(best.decision, best.calibrated.test)
-    return PanelResult(metrics, errors, notes, best.name, curves, guesses)
+    informations = leaking.leakage, floors.label_leakage
+    return PanelResult(metrics, errors, notes, best.name, curves, guesses, *informations)
 
 
 def _sees_side(attacker: Posterior | Assessment) -> bool:
@@ -367,9 +399,24 @@ def _below_floor(best: Assessment, floor: Estimate) -> str:
     )
 
 
-def _not_converged(assessments: Sequence[Assessment]) -> str:
-    names = [one.name for one in assessments if not one.converged]
-    return f"steps ran out while validation still improved: {', '.join(names)}" if names else ""
+def _not_converged(best: Assessment, assessments: Sequence[Assessment]) -> str:
+    """Attackers that could overtake the strongest, had they more steps, in words; else empty."""
+    names = [
+        one.name
+        for one in assessments
+        if could_overtake(one.validation_score - best.validation_score, one.remaining_gain)
+    ]
+    return f"steps ran out before they could overtake: {', '.join(names)}" if names else ""
+
+
+def could_overtake(lead: Estimate, remaining_gain: float) -> bool:
+    """Whether further training could make up for a lead, a difference of log scores in nats.
+
+    The lead is the attacker's, negative if it is behind. Its interval and the remaining gain count
+    in the attacker's favour; without a remaining gain it has converged.
+    """
+    behind = lead.value + _STANDARD_ERRORS * lead.error + remaining_gain <= 0
+    return remaining_gain > 0 and not behind
 
 
 def _frozen_noise(evidence: Evidence, posteriors: Sequence[Posterior]) -> str:

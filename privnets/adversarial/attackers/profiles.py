@@ -21,7 +21,7 @@ class PanelProfile:
     """Data, size and training of all attackers of a panel.
 
     Attributes:
-        records: Most records in the attack split.
+        records: Most records of the attack split that attackers learn from.
         width_divisor: Networks have the problem's width divided by this number.
         steps: Most training steps of each network.
         draws: Most releases of each record for attackers that are not networks.
@@ -45,6 +45,6 @@ class PanelProfile:
 
 
 PROFILES: Final[Mapping[ProfileName, PanelProfile]] = {
-    "quick": PanelProfile(2_000, 2, 1_500, draws=8, numbers=2**23),
+    "quick": PanelProfile(2_000, 2, 5_000, draws=8, numbers=2**23),
     "full": PanelProfile(2**20, 1, 12_000, draws=64, numbers=2**26),
 }

@@ -21,7 +21,7 @@ from scipy.special import log_softmax, logsumexp
 from scipy.stats import rankdata
 
 from privnets.adversarial.attackers.attacker import Posterior
-from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
+from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy, mean
 from privnets.adversarial.records import Rows
 
 LogProbabilities = NDArray[np.float64]
@@ -55,10 +55,12 @@ class Assessment:
         decision: Its decisions for balanced accuracy on test, shape [n].
         validation_accuracy: Balanced accuracy on validation, which chooses the strongest.
         validation_leakage: Leakage on validation, nats, which chooses the leakage to report.
+        validation_score: Mean calibrated log probability of the truth on validation, nats, which
+            chooses among attackers of equal accuracy there.
         accuracy: Balanced accuracy on test.
         auc: Area under the ROC curve on test.
         leakage: Lower bound of I(S;Q) on test, nats.
-        converged: Whether training converged.
+        remaining_gain: As of `Posterior`.
     """
 
     name: str
@@ -66,10 +68,11 @@ class Assessment:
     decision: NDArray[np.int64]
     validation_accuracy: Estimate
     validation_leakage: Estimate
+    validation_score: Estimate
     accuracy: Estimate
     auc: Estimate
     leakage: Estimate
-    converged: bool
+    remaining_gain: float
 
 
 def assess(
@@ -102,10 +105,11 @@ def assess(
         decision=decisions[1],
         validation_accuracy=balanced_accuracy(decisions[0], validation, len(prior)),
         validation_leakage=leakage(calibrated.validation, reference.validation, validation),
+        validation_score=log_score(calibrated.validation, validation),
         accuracy=balanced_accuracy(decisions[1], test, len(prior)),
         auc=area_under_curve(posterior.test, test),
         leakage=leakage(calibrated.test, reference.test, test),
-        converged=posterior.converged,
+        remaining_gain=posterior.remaining_gain,
     )
 
 
@@ -151,6 +155,11 @@ def calibrate(
         return mixed
 
     return apply_calibration
+
+
+def log_score(log_posterior: LogProbabilities, rows: Rows) -> Estimate:
+    """Mean log probability of the truth, nats."""
+    return mean(log_posterior[np.arange(len(rows.secret)), rows.secret], rows.cluster)
 
 
 def balanced_decision(

@@ -8,29 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from privnets.adversarial.attackers.neural import FittedUtility, fit_utility
 from privnets.adversarial.attackers.panel import (
     PanelResult,
     build_panel,
+    could_overtake,
     discard_progress,
     score_releases,
 )
 from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.baselines import Baseline, Baselines
+from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.evaluation.evaluator import (
     ADVERSARY,
     CERTAIN_ERRORS,
     ReplicateDraft,
     add_accuracy,
     add_adversary,
+    add_bound,
     finish_replicate,
     group_of,
     normalized_error,
 )
+from privnets.adversarial.metrics import RAW_KEY, under_labels
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import (
     MISSING,
@@ -43,7 +49,6 @@ from privnets.adversarial.records import (
 from privnets.points import Replicate
 
 _STRONGEST = "privacy/attacker_balanced_accuracy"
-_RAW = "baseline/attacker_balanced_accuracy"
 _NOT_CONVERGED = "flag/attacker_not_converged"
 
 
@@ -87,19 +92,25 @@ def _attacked_replicate(
     draft.errors.update(result.standard_errors)
     draft.notes.update(result.notes)
     draft.curves.update(result.curves)
-    draft.metrics[_RAW], draft.errors[_RAW] = baseline.attacker
-    if math.isnan(baseline.attacker[0]):
-        draft.notes[_RAW] = "attackers of the raw records could not be scored"
+    raw = {RAW_KEY: baseline.attacker}
+    if (rule := draft.problem.other_labels(draft.release.config)) is not None:
+        raw[under_labels(RAW_KEY, rule)] = baseline.other_labels
+    for key, estimate in raw.items():
+        draft.metrics[key], draft.errors[key] = estimate
+        if math.isnan(estimate[0]):
+            draft.notes[key] = "attackers of the raw records could not be scored"
     add_adversary(draft)
     _add_control_flags(draft)
+    _note_deceived_adversary(draft)
     _add_attacker_details(draft, "privacy", result.guesses)
     _add_attacker_details(draft, "baseline", baseline.guesses)
     _add_normalized_error(draft)
     if not draft.problem.spec.utility_classes:
         return finish_replicate(draft)
     add_accuracy(draft)
-    _add_utility(draft, baseline, refitted)
-    return finish_replicate(draft, ("privacy/leakage", "utility/censored"))
+    censored = _add_utility(draft, baseline, refitted)
+    _add_bound(draft, result, censored)
+    return finish_replicate(draft)
 
 
 def _add_control_flags(draft: ReplicateDraft) -> None:
@@ -109,9 +120,9 @@ def _add_control_flags(draft: ReplicateDraft) -> None:
     error = math.hypot(errors[ADVERSARY], errors.get(_STRONGEST, math.nan))
     reason = f"the in-loop adversary is better than the strongest attacker by {ahead:.4f}"
     _add_flag(draft, "flag/attacker_below_adversary", ahead - CERTAIN_ERRORS * error, reason)
-    above = values[_RAW] - values["floor/prior"]
-    reason = f"the strongest attacker of raw records reaches {values[_RAW]:.4f}, as by guessing"
-    excess = CERTAIN_ERRORS * errors[_RAW] - above
+    above = values[RAW_KEY] - values["floor/prior"]
+    reason = f"the strongest attacker of raw records reaches {values[RAW_KEY]:.4f}, as by guessing"
+    excess = CERTAIN_ERRORS * errors[RAW_KEY] - above
     if split := _mislabelled_split(draft.release):
         excess, reason = 1.0, f"secrets of the {split} split differ from those of the raw records"
     _add_flag(draft, "flag/attacker_fails_on_raw_data", excess, reason)
@@ -158,8 +169,13 @@ def _add_normalized_error(draft: ReplicateDraft) -> None:
     draft.add(key, normalized_error(problem, release.config, raw, test))
 
 
-def _add_utility(draft: ReplicateDraft, baseline: Baseline, refitted: FittedUtility) -> None:
-    """Accuracies of fresh utility networks, and the utility information that the release lost."""
+def _add_utility(draft: ReplicateDraft, baseline: Baseline, refitted: FittedUtility) -> Estimate:
+    """Accuracies of fresh utility networks, and the utility information that the release lost.
+
+    Every network's cross-entropy bounds the conditional entropy from above, up to chance. So the
+    best network on releases tells I(U;Q), and the best of all I(U;X), which is at least as large:
+    the loss is never negative. Its error is that of the difference to the best on raw records.
+    """
     test = draft.release.released.test
     assert test.utility is not None
     label, group = test.utility.cpu().numpy(), group_of(test)
@@ -170,11 +186,71 @@ def _add_utility(draft: ReplicateDraft, baseline: Baseline, refitted: FittedUtil
     ):
         right = (fitted.log_p.argmax(-1) == label).astype(float)
         draft.add(key, estimates.ratio(right, known, group))
-        if not fitted.converged:
-            reasons = [draft.notes.get(_NOT_CONVERGED, ""), f"steps ran out for {key}"]
-            draft.metrics[_NOT_CONVERGED] = 1.0
-            draft.notes[_NOT_CONVERGED] = "; ".join(filter(None, reasons))
-    # The cross-entropy of any network bounds the conditional entropy from above, up to chance.
-    rows = np.arange(len(label))
-    lost = baseline.utility.log_p[rows, label] - refitted.log_p[rows, label]
-    draft.add("utility/censored", estimates.ratio(lost * known, known, group))
+
+    def score(log_p: NDArray[np.float64]) -> Estimate:
+        return estimates.ratio(log_p[np.arange(len(label)), label] * known, known, group)
+
+    on_raw, on_release = score(baseline.utility.log_p), score(refitted.log_p)
+    raw, released = [on_raw], [on_release]
+    if draft.release.raw_utility is not None:
+        for scores, log_p in zip((raw, released), draft.release.raw_utility, strict=True):
+            scores.append(score(log_p.double().cpu().numpy()))
+    if draft.release.utility is not None:
+        released.append(score(draft.release.utility.double().cpu().numpy()))
+    seen, kept = (max(scores, key=_value) for scores in (raw, released))
+    unfinished = [
+        key
+        for key, fitted, lead in (
+            ("utility/refitted_accuracy", refitted, on_release - kept),
+            ("baseline/utility_accuracy", baseline.utility, on_raw - max(seen, kept, key=_value)),
+        )
+        if could_overtake(lead, fitted.remaining_gain)
+    ]
+    if unfinished:
+        reason = f"steps ran out before they could overtake: {', '.join(unfinished)}"
+        reasons = [draft.notes.get(_NOT_CONVERGED, ""), reason]
+        draft.metrics[_NOT_CONVERGED] = 1.0
+        draft.notes[_NOT_CONVERGED] = "; ".join(filter(None, reasons))
+    lost = replace(seen - kept, value=max(seen.value - kept.value, 0.0))
+    draft.add("utility/censored", lost)
+    return lost
+
+
+def _value(estimate: Estimate) -> float:
+    return estimate.value
+
+
+def _add_bound(draft: ReplicateDraft, result: PanelResult, censored: Estimate) -> None:
+    """Adds the bound on leakage and censored utility, and the gap above it.
+
+    Where a record shows both labels, K is measured as leakage is, by the law that attackers learn
+    and on the records that score them. So the error of these records cancels in part.
+    """
+    bound, leaked = draft.problem.dependence_bound(draft.release.config), result.leakage
+    if leaked is None:
+        add_bound(draft, bound, math.nan, math.nan)
+        return
+    gap, error = leaked.value - max(bound, 0.0), leaked.error
+    if draft.problem.spec.shows_labels and result.label_leakage is not None:
+        bound = result.label_leakage.value
+        beyond = leaked - result.label_leakage if bound > 0 else leaked
+        gap, error = beyond.value, beyond.error
+    # The sum of both errors is at least the error of the sum.
+    add_bound(draft, bound, gap + censored.value, error + censored.error)
+
+
+def _note_deceived_adversary(draft: ReplicateDraft) -> None:
+    """Notes an in-loop adversary at chance beside fresh attackers that still read the secret.
+
+    The releaser then follows an adversary that no longer guides it: more weight on privacy may
+    hide less.
+    """
+    values, errors = draft.metrics, draft.errors
+    excess = values[ADVERSARY] - values["floor/prior"]
+    above = values[_STRONGEST] - values["floor/attainable"]
+    error = math.hypot(errors.get(_STRONGEST, math.nan), errors.get("floor/attainable", math.nan))
+    if excess < CERTAIN_ERRORS * errors[ADVERSARY] and above > CERTAIN_ERRORS * error:
+        draft.notes[ADVERSARY] = (
+            "the in-loop adversary only guesses while fresh attackers are above their floor, so "
+            "that more weight on privacy may hide less; give it more adversary_steps or noise_std"
+        )

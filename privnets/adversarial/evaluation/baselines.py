@@ -26,10 +26,11 @@ from privnets.adversarial.attackers.neural import FittedUtility, fit_utility
 from privnets.adversarial.attackers.panel import build_panel, score_releases
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.metrics import PRIVACY_KEYS, under_labels
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import AttackerGuesses, Evidence
 
-_VERSION = 5
+_VERSION = 6
 _POLL_SECONDS = 0.2
 # Fields on which raw records and the attackers' training depend.
 _FIELDS = {
@@ -38,6 +39,7 @@ _FIELDS = {
     "dependence",
     "train_size",
     "resolution",
+    "labels",
     "panel",
 }
 
@@ -50,11 +52,13 @@ class Baseline:
         attacker: Balanced accuracy of the strongest attacker, and its standard error.
         utility: The fresh utility network.
         guesses: The strongest attacker's; None if no attacker is scored.
+        other_labels: As `attacker`, on test records under the other rule of labels; NaN without.
     """
 
     attacker: tuple[float, float]
     utility: FittedUtility
     guesses: AttackerGuesses | None
+    other_labels: tuple[float, float]
 
 
 class Baselines:
@@ -134,12 +138,16 @@ def _compute_baselines(
     utility = yield from fit_utility(problem, configs, raw, "baseline utility")
     baselines: list[Baseline] = []
     labels = [fitted.likeliest_labels for fitted in utility]
+    key = PRIVACY_KEYS[0]
+    other = under_labels(key, problem.other_labels(configs[0]) or "")
     for result in score_releases(raw, build_panel(problem, configs[0]), configs, labels):
         yield None
         if result is not None:
-            key = "privacy/attacker_balanced_accuracy"
-            attacker = (result.metrics[key], result.standard_errors.get(key, math.nan))
-            baselines.append(Baseline(attacker, utility[len(baselines)], result.guesses))
+            own, others = (
+                (result.metrics.get(k, math.nan), result.standard_errors.get(k, math.nan))
+                for k in (key, other)
+            )
+            baselines.append(Baseline(own, utility[len(baselines)], result.guesses, others))
     return baselines
 
 
@@ -161,19 +169,19 @@ def _read(key: str) -> Baseline | None:
     arrays = cache.read(_path(key))
     if arrays is None:
         return None
-    value, error = arrays["attacker"].tolist()
-    utility = FittedUtility(arrays["log_utility"], bool(arrays["utility_converged"]))
+    own, others = map(tuple, arrays["attacker"].tolist())
+    utility = FittedUtility(arrays["log_utility"], float(arrays["utility_gain"]))
     guesses = (
         AttackerGuesses(arrays["decision"], arrays["log_secret"]) if "decision" in arrays else None
     )
-    return Baseline((value, error), utility, guesses)
+    return Baseline(own, utility, guesses, others)
 
 
 def _write(key: str, baseline: Baseline) -> None:
     arrays = {
-        "attacker": np.array(baseline.attacker),
+        "attacker": np.array([baseline.attacker, baseline.other_labels]),
         "log_utility": baseline.utility.log_p,
-        "utility_converged": np.array(baseline.utility.converged),
+        "utility_gain": np.array(baseline.utility.remaining_gain),
     }
     if baseline.guesses is not None:
         arrays |= {"decision": baseline.guesses.decision, "log_secret": baseline.guesses.log_p}

@@ -62,7 +62,7 @@ def evaluation_seconds(problem: Problem, config: AdversarialConfig, device: str 
     if config.evaluation == "exact":
         return 0.0
     sizes, profile = problem.split_sizes(config), PROFILES[config.panel]
-    records = sizes.attack + sizes.validation + sizes.test
+    records = min(sizes.attack, profile.records) + sizes.validation + sizes.test
     numbers = math.prod(sizes.record_shape)
     panel = _PANEL + records * numbers * _PANEL_NUMBER
     if config.noise_std:  # other attackers than networks train on releases with other noise too

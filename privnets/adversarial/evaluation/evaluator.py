@@ -25,6 +25,7 @@ from privnets.adversarial.records import (
     Exposure,
     Pool,
     Release,
+    attack_sample,
     known_rows,
     raw_evidence,
     select_exposure,
@@ -44,24 +45,39 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
     """Lets one member of a finished game release the records that its evaluation needs."""
     config = game.configs[member]
     if config.evaluation == "exact":  # no attacker trains on the release
-        splits = replace(splits, attack=_NO_RECORDS, validation=_NO_RECORDS)
-    releaser, exposures = game.record_releaser(member), []
-    for part in PARTS:
-        records = getattr(splits, part)
-        z = releaser.release(records, part) if len(records) else None
-        exposures.append(select_exposure(pool, records, z))
-    test = exposures[-1]
+        splits = replace(splits, attack=_NO_RECORDS, validation=_NO_RECORDS, other_test=None)
+    releaser, own = game.record_releaser(member), attack_sample(config, splits)
     is_random = releaser.is_random(splits.attack[:_PROBED]) if len(splits.attack) else False
-    redraw = partial(releaser.release, splits.attack)
-    original = raw_evidence(pool, splits)
+
+    def expose(records: NDArray[np.int64], part: str) -> Exposure:
+        z = releaser.release(records, part) if len(records) else None
+        return select_exposure(pool, records, z)
+
+    released = Evidence(
+        *(expose(getattr(own, part), part) for part in PARTS),
+        other_test=None if own.other_test is None else expose(own.other_test, "other test"),
+        is_random=is_random,
+        redraw=partial(releaser.release, own.attack) if is_random else None,
+    )
+    original, test = raw_evidence(pool, own), released.test
+    if pool.utility is not None and len(own.attack) < len(splits.attack):
+        whole = replace(
+            released,
+            attack=expose(splits.attack, "attack"),
+            redraw=partial(releaser.release, splits.attack) if is_random else None,
+        )
+        released = replace(released, whole=whole)
+        original = replace(original, whole=raw_evidence(pool, splits))
     raw_utility = None
     if config.evaluation == "attackers":  # an exact evaluation does not use it
-        raw, released = (game.infer_from_raw_data(member, each) for each in (original.test, test))
-        raw_utility = None if raw is None or released is None else (raw, released)
+        on_raw, on_release = (
+            game.infer_from_raw_data(member, each) for each in (original.test, test)
+        )
+        raw_utility = None if on_raw is None or on_release is None else (on_raw, on_release)
     return Release(
         config=config,
         original=original,
-        released=Evidence(*exposures, is_random=is_random, redraw=redraw if is_random else None),
+        released=released,
         parameters=game.parameters(member),
         curves=game.curves(member),
         adversary=game.infer("adversary", member, test),
@@ -81,7 +97,10 @@ def evaluate_exactly(problem: Problem, releases: Sequence[Release]) -> Iterator[
         draft = ReplicateDraft(problem, release, reference)
         add_adversary(draft)
         add_accuracy(draft)
-        yield finish_replicate(draft, ("exact/leakage", "exact/censored"))
+        total = sum(draft.metrics[key] for key in ("exact/leakage", "exact/censored"))
+        bound = problem.dependence_bound(release.config)
+        add_bound(draft, bound, total - max(bound, 0.0), 0.0)
+        yield finish_replicate(draft)
 
 
 def normalized_error(
@@ -112,27 +131,23 @@ class ReplicateDraft:
     """Metrics of a replicate while its release is evaluated; NaN until they are known."""
 
     def __init__(self, problem: Problem, release: Release, reference: Mapping[str, float]) -> None:
-        """Starts with the problem's reference metrics and every other key undefined."""
+        """Starts with the problem's own measures and references, and other keys undefined."""
         self.problem, self.release = problem, release
+        details = problem.release_details(release)
         undefined = dict.fromkeys(metric_keys(problem, release.config), math.nan)
-        self.metrics: dict[str, float] = {**undefined, **reference}
-        self.errors: dict[str, float] = {}
-        self.notes: dict[str, str] = {}
-        self.curves = dict(release.curves)
+        self.metrics: dict[str, float] = {**undefined, **reference, **details.metrics}
+        self.errors: dict[str, float] = {**details.errors}
+        self.notes: dict[str, str] = {**details.notes}
+        self.curves, self.artifacts = dict(release.curves), details.artifacts
 
     def add(self, key: str, estimate: Estimate) -> None:
         """Adds a metric with its standard error."""
         self.metrics[key], self.errors[key] = estimate.value, estimate.error
 
 
-def finish_replicate(draft: ReplicateDraft, informations: Sequence[str] = ()) -> Replicate:
-    """Adds the problem's own measures, then the bound on the sum of two informations, by key."""
-    release, details = draft.release, draft.problem.release_details(draft.release)
-    draft.metrics.update(details.metrics)
-    draft.errors.update(details.errors)
-    draft.notes.update(details.notes)
-    if informations:
-        _add_bound(draft, informations)
+def finish_replicate(draft: ReplicateDraft) -> Replicate:
+    """The replicate, with its releaser."""
+    release = draft.release
     releaser = save_releaser(draft.problem, release.config, release.parameters)
     return Replicate(
         seed=release.config.seed,
@@ -140,7 +155,7 @@ def finish_replicate(draft: ReplicateDraft, informations: Sequence[str] = ()) ->
         standard_errors=draft.errors,
         notes=draft.notes,
         curves=draft.curves,
-        artifacts={RELEASER_FILE: releaser, **details.artifacts},
+        artifacts={RELEASER_FILE: releaser, **draft.artifacts},
         finished_at=time.time(),
         scored_on=_scored_records(draft),
     )
@@ -169,31 +184,30 @@ def add_accuracy(draft: ReplicateDraft) -> None:
     )
 
 
-def _add_bound(draft: ReplicateDraft, informations: Sequence[str]) -> None:
-    """Gap of two informations, nats, above I(S;Q) + I(U;X|Q) >= K (ICLR 2019, Lemma 3.1).
+def add_bound(draft: ReplicateDraft, bound: float, gap: float, error: float) -> None:
+    """Adds the bound K of I(S;Q) + I(U;X|Q) >= K (ICLR 2019, Lemma 3.1), and the gap above it.
 
     A gap clearly below 0 proves that attackers or utility networks are too weak.
+
+    Args:
+        draft: Receives the metrics.
+        bound: K, nats; NaN if unknown.
+        gap: Leakage and censored utility together, less `bound` or 0, nats.
+        error: Standard error of `gap`.
     """
-    test = draft.release.original.test
-    assert test.utility is not None
-    secret, utility = test.secret.cpu().numpy(), test.utility.cpu().numpy()
-    bound = draft.problem.dependence_bound(draft.release.config, secret, utility)
-    total = sum(draft.metrics[key] for key in informations)
-    # The sum of both errors is at least the error of the sum; exact informations have none.
-    gap, error = total - max(bound, 0.0), sum(draft.errors.get(key, 0.0) for key in informations)
     draft.metrics |= {"bound/release": bound, "bound/gap": gap}
     draft.errors["bound/gap"] = error
     if math.isnan(bound):
         keys = ("bound/release", "bound/gap", BELOW_BOUND)
         draft.notes |= dict.fromkeys(keys, "the problem knows no bound")
-    elif math.isnan(total):
+    elif math.isnan(gap):
         draft.notes |= dict.fromkeys(("bound/gap", BELOW_BOUND), "leakage is undefined")
     else:
         is_below = gap < -CERTAIN_ERRORS * error - _ROUNDING
         draft.metrics[BELOW_BOUND] = float(is_below)
         if is_below:
             draft.notes[BELOW_BOUND] = (
-                f"{' and '.join(informations)} are together {-gap:.4f} +- {error:.4f} nats below "
+                f"leakage and censored utility are together {-gap:.4f} +- {error:.4f} nats below "
                 f"the bound {bound:.4f}, so that at least one is understated"
             )
 

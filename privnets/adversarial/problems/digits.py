@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from privnets import data, measures
+from privnets import data
 from privnets.adversarial.problem import (
     Problem,
     ProblemSpec,
@@ -18,7 +18,6 @@ from privnets.adversarial.problem import (
     ReleaseDetails,
     Splits,
     SplitSizes,
-    attack_records,
     stratified_sizes,
     stratified_split,
     subsample,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 THIN: Final = 0
 THICK: Final = 1
-UNUSED_BY_IMAGES: Final = ("dependence", "resolution", "side_information", "sequence")
+UNUSED_BY_IMAGES: Final = ("dependence", "resolution", "labels", "side_information", "sequence")
 
 _RECORDS, _SIDE, _LARGEST_LEVEL = 1_797, 8, 16
 _SHARES = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
@@ -43,7 +42,7 @@ class DigitImages(Problem):
     Attributes:
         data_set: Name in `privnets.data`.
         side: Height and width of an image, in pixels.
-        whole_sizes: Records in each split without `train_size`, for the full panel.
+        whole_sizes: Records in each split without `train_size`.
     """
 
     data_set: ClassVar[str]
@@ -52,10 +51,10 @@ class DigitImages(Problem):
     whole_sizes: ClassVar[tuple[int, ...]]
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """Sizes of the whole splits, or fewer where the configuration asks for fewer."""
+        """Sizes of the whole splits, or fewer training images where asked for."""
         train, attack, validation, test = self.whole_sizes
-        sizes = config.train_size or train, attack_records(config, attack)
-        return SplitSizes(*sizes, validation, test, (1, self.side, self.side))
+        train = config.train_size or train
+        return SplitSizes(train, attack, validation, test, (1, self.side, self.side))
 
     def size_limits(self) -> dict[str, int]:
         """Size of the whole train split."""
@@ -64,12 +63,6 @@ class DigitImages(Problem):
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Fingerprint of the published files, or of the digits that scikit-learn ships."""
         return data.fingerprint(self.data_set)
-
-    def dependence_bound(
-        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
-    ) -> float:
-        """I(U;S) from frequencies; I(U;S|X) is 0, since an image shows both labels."""
-        return label_dependence(secret, utility)
 
     def release_details(self, release: Release) -> ReleaseDetails:
         """Shows up to 20 test images before and after release, each digit thin and thick."""
@@ -99,6 +92,7 @@ class DigitsProblem(DigitImages):
         secret_classes=2,
         utility_classes=10,
         pixels=True,
+        shows_labels=True,
         releasers=("mlp", "convolutional"),
         unused_fields=UNUSED_BY_IMAGES,
         defaults={"releaser_width": 128, "steps": 1000, "batch_size": 64},
@@ -122,13 +116,6 @@ class DigitsProblem(DigitImages):
         return self.name, self.whole_sizes[-1] / _RECORDS
 
 
-def label_dependence(secret: NDArray[np.int64], utility: NDArray[np.int64]) -> float:
-    """I(U;S) from the frequencies of labels [n], nats."""
-    shape = int(utility.max()) + 1, int(secret.max()) + 1
-    counts = np.bincount(shape[1] * utility + secret, minlength=shape[0] * shape[1])
-    return float(measures.mutual_information(counts.reshape(shape) / len(secret)))
-
-
 def example_records(
     secret: NDArray[np.int64], utility: NDArray[np.int64], most: int
 ) -> NDArray[np.int64]:
@@ -146,10 +133,9 @@ def example_records(
 def subsampled_split(
     config: AdversarialConfig, strata: NDArray[np.int64], shares: Sequence[int]
 ) -> list[NDArray[np.int64]]:
-    """A stratified split, reduced to `train_size` records and to those that the panel takes."""
-    train, attack, *others = stratified_split(strata, shares, config.seed)
-    attack = subsample(attack, attack_records(config, len(attack)))
-    return [subsample(train, config.train_size), attack, *others]
+    """A stratified split, its train part reduced to `train_size` records."""
+    train, *others = stratified_split(strata, shares, config.seed)
+    return [subsample(train, config.train_size), *others]
 
 
 def scale_pixels(levels: NDArray[np.generic], largest: int) -> NDArray[np.float32]:

@@ -30,7 +30,6 @@ from privnets.adversarial.problem import (
     ReleaseDetails,
     Splits,
     SplitSizes,
-    attack_records,
     subsample,
 )
 from privnets.adversarial.problems.windows import (
@@ -68,11 +67,11 @@ class EcoProblem(Problem):
     """Daily windows of household power, by hours or quarter-hours.
 
     Blocks of about a week serve the four parts in the pattern `ROTATION`, which starts at a place
-    given by the seed. So replicates differ in weather and habits. Of ten seeds in a row, each two
-    that are five apart share their test days, and count as one cluster. Windows of train, attack and
-    validation start at every full hour, those of test at midnight. All rotations have as many
-    windows as the smallest. Power is standardised by mean and standard deviation of the training
-    blocks, which count as public.
+    given by the seed. So replicates differ in weather and habits. Seeds
+    that differ by a multiple of five share their test days, and count as one cluster. Windows of
+    train, attack and validation start at every full hour, those of test at midnight. All rotations
+    have as many windows as the smallest. Power is standardised by mean and standard deviation of
+    the training blocks, which count as public.
 
     Side information is weekday, month and time of day. The paper has weekday and month only, but a
     window may start at any hour, and attackers that know the hour are far stronger.
@@ -85,7 +84,14 @@ class EcoProblem(Problem):
         side_features=SIDE_FEATURES,
         attacker_width=32,
         releasers=("recurrent",),
-        unused_fields=("dependence", "utility_weight", "tradeoff", "estimator", "squaring"),
+        unused_fields=(
+            "dependence",
+            "labels",
+            "utility_weight",
+            "tradeoff",
+            "estimator",
+            "squaring",
+        ),
         defaults={
             "releaser": "recurrent",
             "adversary_width": 32,
@@ -97,8 +103,8 @@ class EcoProblem(Problem):
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Numbers of windows of the aggregated household; published files give more."""
         train, attack, validation, test = _SIZES
-        sizes = config.train_size or train, attack_records(config, attack)
-        return SplitSizes(*sizes, validation, test, (STEPS[config.resolution], 1))
+        train = config.train_size or train
+        return SplitSizes(train, attack, validation, test, (STEPS[config.resolution], 1))
 
     def size_limits(self) -> dict[str, int]:
         """Size of the aggregated household; unknown before reading for published files."""
@@ -261,8 +267,7 @@ def _record_arrays(rotations: Sequence[Rotation]) -> RecordArrays:
 def _split(config: AdversarialConfig, rotation: Rotation, start: int) -> Splits:
     ends = np.cumsum([0, *rotation.counts]) + start
     parts = [np.arange(first, last).astype(np.int64) for first, last in itertools.pairwise(ends)]
-    train, attack, *others = parts
+    train, *others = parts
     if (size := config.train_size) is not None and size > len(train):
         raise ValueError(f"train_size must be at most {len(train)} with eco; got {size}.")
-    attack = subsample(attack, attack_records(config, len(attack)))
-    return Splits(subsample(train, size), attack, *others)
+    return Splits(subsample(train, size), *others)

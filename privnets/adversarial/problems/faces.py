@@ -29,7 +29,6 @@ from privnets.adversarial.problem import (
     ReleaseDetails,
     Splits,
     SplitSizes,
-    attack_records,
     stratified_sizes,
     subsample,
 )
@@ -37,7 +36,6 @@ from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.digits import (
     UNUSED_BY_IMAGES,
     example_records,
-    label_dependence,
     subsampled_split,
 )
 from privnets.data import UserFormError
@@ -114,11 +112,13 @@ def face_spec(
         utility_classes=classes[1],
         network="separable",
         pixels=True,
+        shows_labels=True,
         attacker_width=_ATTACKER_WIDTH,
         releasers=("mlp", "convolutional", "unet", "fader"),
         unused_fields=UNUSED_BY_IMAGES,
         defaults=_DEFAULTS,
         extra_metrics=tuple(keys),
+        has_judge=False,
     )
 
 
@@ -168,10 +168,10 @@ class FaceProblem(Problem):
         return source.remarks() if source.state() == "present" else ()
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """Sizes of the whole splits, or fewer where the configuration asks for fewer."""
+        """Sizes of the whole splits, or fewer training images where asked for."""
         train, attack, validation, test = self._whole_sizes
-        sizes = config.train_size or train, attack_records(config, attack)
-        return SplitSizes(*sizes, validation, test, (3, self._size, self._size))
+        train = config.train_size or train
+        return SplitSizes(train, attack, validation, test, (3, self._size, self._size))
 
     def size_limits(self) -> dict[str, int]:
         """Size of the whole train split."""
@@ -199,12 +199,6 @@ class FaceProblem(Problem):
         records = self._records
         arrays = RecordArrays(self._x, records.secret, records.utility, group=records.person)
         return arrays, [Splits(*self._split(config)) for config in configs]
-
-    def dependence_bound(
-        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
-    ) -> float:
-        """I(U;S) from frequencies; I(U;S|X) is 0, since an image shows both labels."""
-        return label_dependence(secret, utility)
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
         """All images, of which each seed draws those of some people, or the published ones."""
@@ -292,9 +286,8 @@ class FaceProblem(Problem):
             own, test = np.flatnonzero(~records.is_test), np.flatnonzero(records.is_test)
             others = split_by_person(records.person[own], sizes[:-1], config.seed)
             parts = [*(own[part] for part in others), test]
-        train, attack, *others = (order[np.isin(order, part)] for part in parts)
-        attack = subsample(attack, attack_records(config, len(attack)))
-        return [subsample(train, config.train_size), attack, *others]
+        train, *others = (order[np.isin(order, part)] for part in parts)
+        return [subsample(train, config.train_size), *others]
 
     def _example_images(self, release: Release) -> dict[str, bytes]:
         """Up to 24 test images before and after release, of each pair of labels."""

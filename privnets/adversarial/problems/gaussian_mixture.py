@@ -22,7 +22,6 @@ from privnets.adversarial.problem import (
     ReleaseDetails,
     Splits,
     SplitSizes,
-    attack_records,
 )
 from privnets.contract import InvalidField
 from privnets.randomness import generator
@@ -57,7 +56,7 @@ class GaussianMixtureProblem(Problem):
         utility_classes=2,
         releasers=("linear", "mlp"),
         copies_input=False,
-        unused_fields=("resolution", "side_information", "sequence"),
+        unused_fields=("resolution", "labels", "side_information", "sequence"),
         extra_metrics=(*EXACT, *OPTIMA),
         defaults={
             "objective": "squared-kl",
@@ -72,9 +71,9 @@ class GaussianMixtureProblem(Problem):
     )
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """`train_size`, 8,192 or fewer for a small panel, 4,096 and 16,384 records."""
+        """`train_size`, 8,192, 4,096 and 16,384 records."""
         train = int(config.train_size or self.spec.defaults["train_size"] or 0)
-        return SplitSizes(train, attack_records(config, _ATTACK), _VALIDATION, _TEST, (2,))
+        return SplitSizes(train, _ATTACK, _VALIDATION, _TEST, (2,))
 
     def size_limits(self) -> dict[str, int]:
         """Records are drawn, so their number is limited by memory only."""
@@ -102,20 +101,16 @@ class GaussianMixtureProblem(Problem):
         """Draws the records of each distinct seed and dependence."""
         sources = list(dict.fromkeys((config.seed, config.dependence) for config in configs))
         sizes = self.split_sizes(configs[0])
-        # All panels judge the same records; a small one uses the first of the attack split.
-        ends = np.cumsum([sizes.train, _ATTACK, sizes.validation, sizes.test])
+        ends = np.cumsum([sizes.train, sizes.attack, sizes.validation, sizes.test])
         drawn = [_draw_records(seed, dependence, int(ends[-1])) for seed, dependence in sources]
         x, secret, utility = (np.concatenate(part) for part in zip(*drawn, strict=True))
         splits = []
         for config in configs:
             first = sources.index((config.seed, config.dependence)) * ends[-1]
-            train, attack, *others = np.split(np.arange(first, first + ends[-1]), ends[:-1])
-            splits.append(Splits(train, attack[: sizes.attack], *others))
+            splits.append(Splits(*np.split(np.arange(first, first + ends[-1]), ends[:-1])))
         return RecordArrays(x, secret, utility), splits
 
-    def dependence_bound(
-        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
-    ) -> float:
+    def dependence_bound(self, config: AdversarialConfig) -> float:
         """I(U;S), as I(U;S|X) is below 1e-20 nats."""
         return float(measures.mutual_information(measures.joint_us(config.dependence)))
 

@@ -21,7 +21,6 @@ from privnets.adversarial.problem import (
     RecordArrays,
     Splits,
     SplitSizes,
-    attack_records,
     stratified_sizes,
 )
 from privnets.adversarial.problems.digits import subsampled_split
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 MIN_RECORDS: Final = sum(SHARES)  # of a class, so that every part has some
 _MAX_CLASSES: Final = 100
-_UNUSED: Final = ("dependence", "resolution", "side_information", "sequence")
+_UNUSED: Final = ("dependence", "resolution", "labels", "side_information", "sequence")
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,10 +227,10 @@ class LabelledRecords(OwnProblem):
         )
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """40, 35, 10 and 15% of the records, or fewer where the configuration asks for fewer."""
+        """40, 35, 10 and 15% of the records, or fewer to train where asked for."""
         train, attack, validation, test = stratified_sizes(self._count, SHARES)
-        sizes = config.train_size or train, attack_records(config, attack)
-        return SplitSizes(*sizes, validation, test, self.encoding.shape)
+        train = config.train_size or train
+        return SplitSizes(train, attack, validation, test, self.encoding.shape)
 
     def size_limits(self) -> dict[str, int]:
         """Size of the whole train split."""

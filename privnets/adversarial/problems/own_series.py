@@ -16,7 +16,6 @@ from privnets.adversarial.problem import (
     RecordArrays,
     Splits,
     SplitSizes,
-    attack_records,
     stratified_sizes,
     stratified_split,
     subsample,
@@ -191,7 +190,7 @@ class SeriesProblem(OwnProblem):
             attacker_width=32,
             releasers=("recurrent",),
             unused_fields=(
-                *("dependence", "resolution", "side_information"),
+                *("dependence", "resolution", "labels", "side_information"),
                 *("utility_weight", "tradeoff", "estimator", "squaring"),
             ),
             defaults=reference.defaults,
@@ -207,11 +206,11 @@ class SeriesProblem(OwnProblem):
         return self.encoding.encode(released)[self._kept]
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """40, 35, 10 and 15% of the series or blocks, or fewer windows where asked for."""
+        """40, 35, 10 and 15% of the series or blocks, or fewer windows to train on if asked."""
         groups, each = self._groups.shape
         train, attack, validation, test = (each * size for size in stratified_sizes(groups, SHARES))
-        sizes = config.train_size or train, attack_records(config, attack)
-        return SplitSizes(*sizes, validation, test, self.encoding.shape)
+        train = config.train_size or train
+        return SplitSizes(train, attack, validation, test, self.encoding.shape)
 
     def size_limits(self) -> dict[str, int]:
         """Size of the whole train split."""
@@ -251,9 +250,8 @@ class SeriesProblem(OwnProblem):
         counts = [(secrets == c).sum(axis=1) for c in range(self.spec.secret_classes)]
         parts = stratified_split(np.argmax(counts, axis=0), SHARES, config.seed)
         windows = [(part[:, None] * each + np.arange(each)).ravel() for part in parts]
-        train, attack, *others = windows
-        attack = subsample(attack, attack_records(config, len(attack)))
-        return Splits(subsample(train, config.train_size), attack, *others)
+        train, *others = windows
+        return Splits(subsample(train, config.train_size), *others)
 
 
 def window_rows(frame: pd.DataFrame, series: str, time: str, window: int) -> NDArray[np.int64]:

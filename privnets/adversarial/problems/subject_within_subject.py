@@ -19,7 +19,6 @@ from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.problem import (
     ProblemSpec,
     ReleaseDetails,
-    attack_records,
     stratified_sizes,
     stratified_split,
     subsample,
@@ -69,7 +68,7 @@ class SubjectWithinSubjectProblem(FaceProblem):
         classes = (observed + unobserved, consenting)
         spec = face_spec("subject-within-subject", classes, _MEASURES, attacks)
         keys = (*spec.extra_metrics, *(_verification_key(*each) for each in _verifications()))
-        return replace(spec, extra_metrics=keys, has_either_label=True)
+        return replace(spec, extra_metrics=keys, shows_labels=False, has_either_label=True)
 
     def select(self, labels: FaceLabels) -> FaceRecords:
         """Images of people with many; the secret has observed people first."""
@@ -94,12 +93,6 @@ class SubjectWithinSubjectProblem(FaceProblem):
         weight = 1 / np.bincount(label)[label]
         scores = identity_scores(log_p - np.log(prior), label)
         return {name: (right * weight, each * weight) for name, (right, each) in scores.items()}
-
-    def dependence_bound(
-        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
-    ) -> float:
-        """NaN: no record has both labels, so that their dependence is not defined."""
-        return float("nan")
 
     def attacker_details(
         self, guesses: AttackerGuesses, rows: Rows, prior: NDArray[np.float64]
@@ -157,9 +150,8 @@ class SubjectWithinSubjectProblem(FaceProblem):
         train, *parts = stratified_split(records.person[own], SHARES, config.seed)
         others = stratified_split(records.person[unseen], SHARES[1:], config.seed)
         joined = (np.r_[own[a], unseen[b]] for a, b in zip(parts, others, strict=True))
-        attack, *rest = (part[np.argsort(records.person[part], kind="stable")] for part in joined)
-        attack = subsample(attack, attack_records(config, len(attack)))
-        return [subsample(own[train], config.train_size), attack, *rest]
+        rest = (part[np.argsort(records.person[part], kind="stable")] for part in joined)
+        return [subsample(own[train], config.train_size), *rest]
 
     def _is_later(self, records: FaceRecords) -> NDArray[np.bool_]:
         """Whether images show people whom the releaser does not meet in training."""

@@ -123,8 +123,17 @@ def test_records_without_a_label_change_nothing():
 
 def test_training_that_runs_out_of_steps_is_reported_as_not_converged():
     task = _task(1)
-    assert _train(task, 100).converged == (False,)
-    assert _train(task, 1500).converged == (True,)
+    stopped = _train(task, 100)
+    (gain,) = stopped.remaining_gains
+    # Half of the steps ended at the first of two evaluations, whose loss the curve shows.
+    assert gain == pytest.approx(stopped.curves[0].values[0] - stopped.curves[0].values[-1])
+    assert gain > 0.005
+    assert _train(task, 1500).remaining_gains == (0,)
+
+
+def test_without_an_earlier_evaluation_the_whole_loss_may_be_gained():
+    stopped = _train(_task(1), 20)
+    assert stopped.remaining_gains == pytest.approx(stopped.validation_loss.tolist())
 
 
 def test_a_member_is_trained_on_fresh_inputs_in_every_pass():

@@ -91,7 +91,7 @@ def test_splits_are_disjoint_and_have_the_predicted_sizes() -> None:
     parts = {part: getattr(splits, part) for part in ("train", "attack", "validation", "test")}
     assert {name: len(part) for name, part in parts.items()} == {
         "train": 64,
-        "attack": 2_000,
+        "attack": 8_192,
         "validation": sizes.validation,
         "test": sizes.test,
     }
@@ -156,8 +156,7 @@ def test_unsupported_fields_of_the_mixture_are_reported(
 
 @pytest.mark.parametrize(("k", "expected"), [(0.0, LN2), (0.4, 0.192745), (1.0, 0.0)])
 def test_the_dependence_bound_is_that_of_the_distribution(k: float, expected: float) -> None:
-    labels = np.zeros(3, dtype=np.int64)
-    bound = MIXTURE.dependence_bound(make_config(dependence=k), labels, labels)
+    bound = MIXTURE.dependence_bound(make_config(dependence=k))
     assert bound == pytest.approx(expected, abs=1e-6)
 
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load
 from sklearn.datasets import load_digits
-from sklearn.metrics import mutual_info_score
+from sklearn.metrics import balanced_accuracy_score, mutual_info_score
 from support import requires_data
 
+from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import (
@@ -24,9 +25,10 @@ from privnets.adversarial.problem import (
 from privnets.adversarial.problems import amnist
 from privnets.adversarial.problems.amnist import AmnistProblem
 from privnets.adversarial.problems.digits import DigitsProblem
-from privnets.adversarial.records import Minibatch, load_pool, select_exposure
+from privnets.adversarial.records import Minibatch, load_pool, raw_evidence, select_exposure
 from privnets.adversarial.training.inference_networks import build_inference_network
 from privnets.adversarial.training.releasers import build_releaser
+from privnets.data import mnist
 from privnets.networks.layers import stack_parameters
 from privnets.randomness import generator
 from tests.privnets.adversarial.releases import make_release
@@ -37,6 +39,7 @@ PROBLEMS = [
 ]
 PARTS = ("train", "attack", "validation", "test")
 TRAIN_IMAGES = 28_568  # of AMNIST
+RULES = ("consistent", "published")
 
 
 def make_config(problem: Problem, **fields: object) -> AdversarialConfig:
@@ -50,7 +53,8 @@ def parts(splits: Splits) -> list[np.ndarray]:
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_image_is_in_exactly_one_split(problem):
     pool, (splits,) = load_pool(problem, [make_config(problem, seed=3)], "cpu")
-    together = np.concatenate(parts(splits))
+    others = [] if splits.other_test is None else [splits.other_test]
+    together = np.concatenate([*parts(splits), *others])
     assert sorted(together) == list(range(len(pool.x)))
 
 
@@ -64,7 +68,8 @@ def test_splits_have_the_predicted_sizes(problem):
         assert tuple(pool.x.shape[1:]) == told.record_shape
         assert not problem.invalid_fields(config)
     if problem.name == "amnist":
-        assert told.test == 4_681
+        tests = [problem.split_sizes(make_config(problem, labels=labels)).test for labels in RULES]
+        assert tests == [4_747, 4_681]
     else:
         whole = problem.split_sizes(make_config(problem))
         shares = np.array([getattr(whole, p) for p in PARTS]) / 1_797
@@ -119,16 +124,58 @@ def test_test_labels_do_not_influence_the_other_splits(monkeypatch):
 
 
 @requires_data("mnist")
-def test_amnist_tests_on_the_published_test_images():
-    pool, (splits,) = load_pool(AmnistProblem(), [make_config(AmnistProblem())], "cpu")
-    read = amnist.read_amnist()
-    np.testing.assert_array_equal(
-        (pool.x[splits.test, 0] * 255).round().to(torch.uint8).numpy(), read.x[TRAIN_IMAGES:]
-    )
-    test_thickness = read.thickness[TRAIN_IMAGES:]
-    np.testing.assert_array_equal(pool.secret[splits.test].numpy(), test_thickness)
+@pytest.mark.parametrize(("labels", "other"), [RULES, RULES[::-1]])
+def test_amnist_labels_test_images_by_the_rule_that_is_asked_for_and_others_beside(labels, other):
+    """The rule is applied here to MNIST's own test images, with thresholds of either part."""
+    problem, images = AmnistProblem(), mnist.read()
+    config = make_config(problem, labels=labels)
+    pool, (splits,) = load_pool(problem, [config], "cpu")
+    assert problem.other_labels(config) == other
+    rules = {
+        "consistent": (images.train_x, images.train_y),
+        "published": (images.test_x, images.test_y),
+    }
+    for rule, rows in ((labels, splits.test), (other, splits.other_test)):
+        counts = amnist.scan_line_counts(*rules[rule])
+        thresholds = amnist.digit_thresholds(counts, rules[rule][1])
+        own = amnist.scan_line_counts(images.test_x, images.test_y)
+        thickness = amnist.classify_thickness(own, images.test_y, thresholds)
+        kept = thickness != amnist.NORMAL
+        levels = (pool.x[rows, 0] * 255).round().to(torch.uint8).numpy()
+        np.testing.assert_array_equal(levels, images.test_x[kept])
+        np.testing.assert_array_equal(pool.secret[rows].numpy(), thickness[kept])
+        np.testing.assert_array_equal(pool.utility[rows].numpy(), images.test_y[kept])
     assert pool.x.dtype == torch.float32
     assert (pool.x.min(), pool.x.max()) == (0, 1)
+
+
+@requires_data("mnist")
+def test_the_digit_tells_more_of_consistent_than_of_published_labels():
+    """Balanced accuracy and nats of an attacker that knows the digit, and thickness by digit."""
+    problem = AmnistProblem()
+    config = make_config(problem)
+    pool, (splits,) = load_pool(problem, [config], "cpu")
+    evidence = raw_evidence(pool, splits)
+    found = fit_floors(evidence, 2, 0, None)
+    digit, thick = (getattr(pool, name)[splits.attack].numpy() for name in ("utility", "secret"))
+    shares = np.array([thick[digit == d].mean() for d in range(10)])
+    expected = {}
+    for name, rows in (("consistent", splits.test), ("published", splits.other_test)):
+        guesses = shares[pool.utility[rows].numpy()] > thick.mean()
+        expected[name] = balanced_accuracy_score(pool.secret[rows].numpy(), guesses)
+    own, other = found.estimates["floor/utility_label"], found.other_label
+    assert own.value == pytest.approx(expected["consistent"])
+    assert other.value == pytest.approx(expected["published"])
+    assert own.value == pytest.approx(0.631, abs=0.003)
+    assert other.value == pytest.approx(0.563, abs=0.003)
+    assert found.validation["floor/utility_label"] == pytest.approx(0.644, abs=0.02)
+    test = splits.test
+    share = shares[pool.utility[test].numpy()]
+    truth = pool.secret[test].numpy() == 1
+    nats = np.log(np.where(truth, share, 1 - share))
+    nats -= np.log(np.where(truth, thick.mean(), 1 - thick.mean()))
+    assert found.label_leakage.value == pytest.approx(nats.mean(), abs=2e-4)
+    assert found.label_leakage.value == pytest.approx(0.062, abs=0.003)
 
 
 def test_thick_digits_have_more_ink_than_the_median_of_their_digit():
@@ -148,19 +195,6 @@ def test_the_digit_has_almost_no_information_about_ink():
     pool, _ = load_pool(DigitsProblem(), [make_config(DigitsProblem())], "cpu")
     told = mutual_info_score(pool.utility, pool.secret)
     assert told < 1e-4
-    found = DigitsProblem().dependence_bound(
-        make_config(DigitsProblem()), pool.secret.numpy(), pool.utility.numpy()
-    )
-    assert found == pytest.approx(told)
-
-
-@requires_data("mnist")
-def test_the_dependence_bound_of_amnist_is_the_information_of_the_digit():
-    read = amnist.read_amnist()
-    secret, utility = read.thickness[:TRAIN_IMAGES], read.digit[:TRAIN_IMAGES]
-    expected = mutual_info_score(utility, secret)
-    found = AmnistProblem().dependence_bound(make_config(AmnistProblem()), secret, utility)
-    assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("problem", [DigitsProblem(), AmnistProblem()], ids=["digits", "amnist"])

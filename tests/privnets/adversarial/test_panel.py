@@ -224,8 +224,11 @@ def test_records_without_a_secret_do_not_influence_attackers(attacker):
 class _Informed(ReleaseAttacker):
     """An attacker that is right on some splits, and in three of five cases on the others."""
 
-    def __init__(self, name: str, *knows: str) -> None:
+    def __init__(
+        self, name: str, *knows: str, confidence: float = 0.99, remaining_gain: float = 0.0
+    ) -> None:
         self.name, self._knows = name, knows
+        self._confidence, self._remaining_gain = confidence, remaining_gain
 
     def fit(self, view: ReleaseView, seed: int) -> Posterior:
         beliefs = []
@@ -233,8 +236,9 @@ class _Informed(ReleaseAttacker):
             secret = getattr(view.evidence, split).secret.numpy()
             wrong = np.random.default_rng(0).random(len(secret)) < 0.4
             known = secret if split in self._knows else np.where(wrong, 1 - secret, secret)
-            beliefs.append(np.log(np.where(np.arange(2) == known[:, None], 0.99, 0.01)))
-        return Posterior(self.name, *beliefs)
+            own, other = self._confidence, 1 - self._confidence
+            beliefs.append(np.log(np.where(np.arange(2) == known[:, None], own, other)))
+        return Posterior(self.name, *beliefs, remaining_gain=self._remaining_gain)
 
 
 def test_the_strongest_attacker_is_chosen_on_validation_and_scored_on_test():
@@ -243,6 +247,69 @@ def test_the_strongest_attacker_is_chosen_on_validation_and_scored_on_test():
     assert result.strongest == "chosen"
     assert result.metrics[BEST] == _of(result, "chosen") < 0.65
     assert "lucky is better on test" in result.notes[BEST]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equally_accurate_attackers_the_one_with_less_loss_is_the_strongest(order):
+    """Their calibration has a prior at the attacker's own confidence."""
+    specific = [_Informed("sure", "validation"), _Informed("unsure", "validation", confidence=0.51)]
+    panel = Panel({}, {one.name: one for one in specific[::order]}, _profile(1))
+    (*_, result) = score_releases([_evidence(RELEASES["noise"])], panel, [_config(0)], [None])
+    assert result.strongest == "sure"
+
+
+@pytest.mark.parametrize(
+    ("name", "gain", "is_flagged"),
+    [("weak", 0.02, False), ("weak", 0.7, True), ("strong", 0.006, True), ("strong", 0.0, False)],
+)
+def test_attackers_without_steps_are_flagged_if_they_could_overtake(name, gain, is_flagged):
+    """The strong attacker has 0.69 nats on validation, the weak one 0.02."""
+    gains = {"weak": 0.0, "strong": 0.0} | {name: gain}
+    attackers = {
+        "strong": _Informed("strong", "validation", "test", remaining_gain=gains["strong"]),
+        "weak": _Informed("weak", remaining_gain=gains["weak"]),
+    }
+    panel = Panel({}, attackers, _profile(1))
+    (*_, result) = score_releases([_evidence(RELEASES["noise"])], panel, [_config(0)], [None])
+    assert result.strongest == "strong"
+    assert result.metrics["flag/attacker_not_converged"] == is_flagged
+    if is_flagged:
+        note = result.notes["flag/attacker_not_converged"]
+        assert note == f"steps ran out before they could overtake: {name}"
+
+
+def test_attackers_are_scored_under_other_labels_as_on_a_test_split_of_their_own():
+    evidence = _evidence(RELEASES["gaussian"], utility=True)
+    other = _evidence(RELEASES["gaussian"], seed=1, share=0.3, utility=True).test
+    panel = Panel({"network": NETWORKS["network"]}, GENERAL, _profile(100), "published")
+    both, apart = (
+        [*score_releases([one], panel, [_config(0)], [None])][-1]
+        for one in (replace(evidence, other_test=other), replace(evidence, test=other))
+    )
+    plain = [*score_releases([evidence], replace(panel, other_labels=None), [_config(0)], [None])]
+    shared = plain[-1].metrics.items()
+    assert {key: both.metrics[key] for key, _ in shared} == pytest.approx(dict(shared), nan_ok=True)
+    names = [f"attacker/{name}/balanced_accuracy" for name in panel.names]
+    for key in (f"privacy/{name}" for name in (*names, "attacker_balanced_accuracy")):
+        assert both.metrics[f"{key}_published_labels"] == pytest.approx(apart.metrics[key])
+        assert both.standard_errors[f"{key}_published_labels"] == pytest.approx(
+            apart.standard_errors[key]
+        )
+    floor = "floor/utility_label"
+    assert both.metrics[f"{floor}_published_labels"] == pytest.approx(apart.metrics[floor])
+
+
+def test_a_release_of_the_label_alone_leaks_what_the_label_does():
+    """Their difference has the error of attackers alone, as both err at the same records."""
+    evidence = _evidence(RELEASES["noise"], utility=True)
+    splits = (replace(s, z=s.utility[:, None] + 0.0 * s.z) for s in evidence.splits)
+    (result,) = _score([Evidence(*splits)], networks={})
+    entropy = -0.8 * math.log(0.8) - 0.2 * math.log(0.2)
+    told = result.label_leakage
+    assert told.value == pytest.approx(math.log(2) - entropy, abs=3 * told.error)
+    beyond = result.leakage - told
+    assert abs(beyond.value) < 0.003
+    assert beyond.error < told.error / 3
 
 
 def test_metric_keys_name_every_attacker(results):

@@ -118,6 +118,27 @@ def test_leakage_below_the_bound_is_flagged(dependent_release, intact):
     assert "nats below the bound" in judged.notes["flag/below_bound"]
 
 
+def test_utility_is_inferred_from_the_whole_attack_split(dependent_release):
+    assert len(dependent_release.released.attack.z) == PANEL.records
+    for evidence in (dependent_release.original, dependent_release.released):
+        assert len(evidence.whole.attack.z) == 8_192
+
+
+def test_a_release_never_tells_more_of_utility_than_its_record(
+    dependent_release, tmp_path, monkeypatch
+):
+    """The network of raw records learns from 20 of them, that of releases from all."""
+    monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path))
+    original = dependent_release.original
+    few = {name: values[:20] for name, values in original.attack.tensors().items()}
+    poor = replace(original, attack=replace(original.attack, **few))
+    without = replace(dependent_release, raw_utility=None)
+    replicate = _judge(replace(without, original=replace(original, whole=poor)))
+    assert replicate.metrics["utility/censored"] == 0
+    assert replicate.standard_errors["utility/censored"] > 0
+    assert replicate.metrics["flag/below_bound"] == 0
+
+
 def test_attackers_that_learn_nothing_from_raw_data_are_flagged(release, tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path))
     original = release.original
@@ -138,8 +159,10 @@ def test_untrained_networks_are_flagged(release, monkeypatch):
     replicate = _judge(release)
     assert replicate.metrics["flag/attacker_not_converged"] == 1
     reasons = replicate.notes["flag/attacker_not_converged"].split("; ")
-    assert "steps ran out while validation still improved: network, large_network" in reasons
-    assert "steps ran out for utility/refitted_accuracy" in reasons
+    assert "steps ran out before they could overtake: network, large_network" in reasons
+    assert "steps ran out before they could overtake: utility/refitted_accuracy" in "; ".join(
+        reasons
+    )
 
 
 def test_a_small_contrast_hides_no_utility(release):
@@ -147,9 +170,9 @@ def test_a_small_contrast_hides_no_utility(release):
     splits = (replace(split, z=100 + 1e-2 * split.z) for split in release.original.splits)
     (usual,), (faint,) = (
         finish(fit_utility(PROBLEM, [release.config], [evidence], "test"))
-        for evidence in (release.original, Evidence(*splits))
+        for evidence in (replace(release.original, whole=None), Evidence(*splits))
     )
-    assert usual.converged
+    assert usual.remaining_gain == 0
     assert (usual.log_p.argmax(1) == faint.log_p.argmax(1)).mean() > 0.99
 
 

@@ -92,6 +92,9 @@ def test_flagged_rows_are_left_out_unless_asked_for():
     [
         ({"flag/other": 0.0}, False),
         ({"flag/other": 0.5}, True),
+        ({"flag/attacker_not_converged": 0.25}, False),
+        ({"flag/attacker_not_converged": 0.5}, True),
+        ({"flag/attacker_not_converged": math.nan}, False),
         ({"flag/below_bound": 0.0, "bound/gap.ci_high": 0.01}, False),
         ({"flag/below_bound": 0.0, "bound/gap.ci_high": -0.01}, True),
         ({"flag/attacker_below_floor": 1.0, STRONGEST: 0.49, f"{STRONGEST}.ci_high": 0.51}, False),

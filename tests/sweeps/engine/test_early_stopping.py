@@ -231,9 +231,19 @@ def test_an_experiment_that_estimates_nothing_refuses_it_beside_other_mistakes(
     first, second = sorted(str(problem) for problem in caught.value.errors)
     assert first == (
         "--set early_stopping: got early stopping by objectives, which training does not "
-        "estimate; expected false, the only choice with membership"
+        "estimate; expected false, the only choice with membership and dataset digits"
     )
     assert mistake.split("=")[0] in second
+
+
+def test_problems_on_faces_refuse_it_by_name() -> None:
+    """Their judge ranks releases of unlike kinds in another order than the panel."""
+    with pytest.raises(StudyError) as caught:
+        make_plan(load("faces-gender-emotion", ["early_stopping=true"]))
+    (problem,) = caught.value.errors
+    assert "early_stopping: got" in str(problem)
+    expected = "expected false, the only choice with adversarial and problem gender-emotion"
+    assert expected in str(problem)
 
 
 def test_early_stopping_is_off_by_default_and_part_of_the_plan(tmp_path: Path) -> None:
