@@ -38,6 +38,7 @@ _REASON_COLUMNS = ("item, or the first of them", "reason", "points", "id")
 
 _MAX_ATTACKER_ROWS = 200
 _ATTACKER = re.compile(r"privacy/attacker/(.+)/balanced_accuracy")
+_OTHER_LABELS = re.compile(rf"{STRONGEST}_(\w+)_labels")
 _BELOW_BY_CHANCE = "attacker under its floor in some replicates, no more than chance explains"
 _VERDICTS = {
     "above": "is above the floor",
@@ -63,16 +64,18 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
     if not names or STRONGEST not in points:
         return None
     rows, fields = points.to_dict("records"), add_judges(points, curves.fields)
+    matches = (_OTHER_LABELS.fullmatch(str(column)) for column in points.columns)
+    others = {f"by {match[1]} labels": match[0] for match in matches if match}
     columns = (
         *fields,
-        *("chosen on validation", "against the floor", "flags", "floor", "raw data"),
+        *("chosen on validation", *others, "against the floor", "flags", "floor", "raw data"),
         "best on test",
         *names,
         *("in-loop adversary (no measure of privacy)", "point"),
     )
     flags = flag_texts(points)
     cells = [
-        _attacker_cells(row, fields, names, raised)
+        _attacker_cells(row, fields, names, [*others.values()], raised)
         for row, raised in list(zip(rows, flags, strict=True))[:_MAX_ATTACKER_ROWS]
     ]
     table = limit_rows(columns, cells, len(rows), _MAX_ATTACKER_ROWS)
@@ -98,12 +101,17 @@ def _attacker_names(points: pd.DataFrame) -> list[str]:
 
 
 def _attacker_cells(
-    row: Row, fields: Sequence[str], names: Sequence[str], flags: Sequence[str]
+    row: Row,
+    fields: Sequence[str],
+    names: Sequence[str],
+    others: Sequence[str],
+    flags: Sequence[str],
 ) -> tuple[str, ...]:
     accuracies = {n: row_interval(row, f"privacy/attacker/{n}/balanced_accuracy") for n in names}
     return (
         *(format_setting(row.get(f"config/{field}")) for field in fields),
         str(row_interval(row, STRONGEST)),
+        *(str(row_interval(row, key)) for key in others),
         compare_with_floor(row),
         "; ".join(flags),
         _floor(row),

@@ -39,6 +39,17 @@ def test_the_floor_has_its_source_beside_raw_data_and_in_loop_adversary():
     assert "in-loop adversary (no measure of privacy)" in found.table.columns
 
 
+def test_success_by_other_labels_stands_beside_the_reported_one():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
+    key = "privacy__attacker_balanced_accuracy_published_labels"
+    points = [with_metrics(p, **{key: 0.5625}) for p in sweep.tradeoff_points]
+    found = report(replace(sweep, tradeoff_points=points))
+    place = found.table.columns.index("chosen on validation")
+    assert found.table.columns[place + 1] == "by published labels"
+    assert set(column(found, "by published labels")) == {"0.5625 [0.5625, 0.5625]"}
+    assert "by published labels" not in report(sweep).table.columns
+
+
 @pytest.mark.parametrize(
     ("mean", "low", "high", "verdict"),
     [
@@ -64,7 +75,7 @@ def test_flags_are_counted_in_words():
     found = report(flagged)
     assert flag_warnings(flagged.points) == [
         "At 1 of 6 points: attacker under its floor: under-trained.",
-        "At 6 of 6 points: attacker not trained to convergence.",
+        "At 6 of 6 points: attacker that ran out of steps could overtake the strongest.",
         "At 1 of 6 points: flag/odd.",
     ]
     assert "under-trained" in column(found, "flags")[-1]
