@@ -21,7 +21,7 @@ from privnets.data.catalog import (
 )
 from privnets.data.files import DataError, DataFile, DatasetInfo, UserFormError, directory
 from privnets.data.preparation import PreparedData, prepare
-from privnets.data.tables import TableReference
+from privnets.data.tables import RawRecords, RawTableReference, TableReference
 from privnets.data.transfer import copy, fetch
 
 __all__ = [
@@ -34,6 +34,8 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "PreparedData",
+    "RawRecords",
+    "RawTableReference",
     "TableReference",
     "TorchDatasetReference",
     "UserFormError",

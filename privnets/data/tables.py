@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -28,7 +29,7 @@ from privnets.data.user_files import absolute_path
 if TYPE_CHECKING:
     import pandas as pd
 
-MissingValues = Literal["error", "drop", "replace"]
+MissingValues = Literal["error", "drop", "replace", "keep"]
 _MAX_CLASSES: Final = 20
 """Whole numbers with more distinct values are a regression target, unless the task is given."""
 _LISTED_COLUMNS = 20
@@ -45,8 +46,8 @@ class TableAttributes(TableFormat):
         columns: Attributes; every column without another use if null.
         ignore: Columns that are not attributes, such as identifiers.
         categorical: Columns whose values are categories, besides those that hold texts.
-        missing: Whether a missing value is an error, removes its record, or is replaced by the
-            column's median or a category of its own.
+        missing: Whether a missing value is an error, removes its record, is replaced by the
+            column's median or a category of its own, or is kept for a model of raw columns.
     """
 
     table: str
@@ -83,6 +84,29 @@ class TableReference(TableAttributes, DataReference):
         return _source(self, path, digest_of(path, "table"))
 
 
+class RawTableReference(TableReference):
+    """Table for models that take its raw columns; attacks use encoded ones."""
+
+    def records(self) -> RawRecords:
+        """Returns the records as the file has them, in the order of the encoded ones."""
+        path = absolute_path(self.table)
+        return _source(self, path, digest_of(path, "table")).raw
+
+
+@dataclass(frozen=True, eq=False)
+class RawRecords:
+    """Records of a table without any encoding.
+
+    Attributes:
+        frame: Attributes [N, columns] with their names; those that a study calls categorical are
+            of that type.
+        target: Values of the target, shape [N].
+    """
+
+    frame: pd.DataFrame
+    target: NDArray[Any]
+
+
 class TableSource(DataSource):
     """A user's table in memory."""
 
@@ -101,8 +125,13 @@ class TableSource(DataSource):
             require_clear(target.to_frame(), reference.form, "target", "set task: multiclass")
         self.target, task, classes = encode_target(target, reference.task)
         columns = frame.drop(columns=reference.target)
+        categorical = [name for name in reference.categorical if name in columns]
+        self.raw = RawRecords(
+            columns.astype(dict.fromkeys(categorical, "category")), target.to_numpy()
+        )
+        most = None if isinstance(reference, RawTableReference) else _MAX_CATEGORIES
         self.x, self.feature_names = encode_columns(
-            columns, reference.categorical, reference.categories
+            columns, reference.categorical, reference.categories, most
         )
         self.x.setflags(write=False)
         self._fingerprint = combined_fingerprint(reference.model_dump_json(), (content,))
@@ -266,12 +295,18 @@ def class_labels(column: pd.Series[Any]) -> tuple[bool | int | float | str, ...]
 
 
 def encode_columns(
-    frame: pd.DataFrame, categorical: Sequence[str], encoding: Literal["one-hot", "integer"]
+    frame: pd.DataFrame,
+    categorical: Sequence[str],
+    encoding: Literal["one-hot", "integer"],
+    most: int | None = _MAX_CATEGORIES,
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Encodes attributes as numbers.
 
     Columns of texts or truth values are categorical, as are those that `categorical` lists.
     Missing numbers become the median, other missing values a category.
+
+    Args:
+        most: Categories that a column may have as zeros and ones; None numbers those of others.
 
     Returns:
         Attributes [N, d], and the names of the d columns; `column=category` for zeros and ones.
@@ -288,11 +323,13 @@ def encode_columns(
             names.append(str(name))
             continue
         codes, classes = encode_classes(column)
-        if encoding == "one-hot" and len(classes) > _MAX_CATEGORIES:
+        is_long = len(classes) > (_MAX_CATEGORIES if most is None else most)
+        if encoding == "one-hot" and is_long and most is not None:
             given = f"{name!r} with {len(classes):,} categories"
-            expected = f"at most {_MAX_CATEGORIES:,}; list identifiers under ignore"
-            raise UserFormError("columns", given, expected)
-        if encoding == "integer":
+            raise UserFormError(
+                "columns", given, f"at most {most:,}; list identifiers under ignore"
+            )
+        if encoding == "integer" or is_long:
             blocks.append(codes[:, None].astype(np.float64))
             names.append(str(name))
         else:
@@ -325,6 +362,10 @@ def known_records(
         expected = "a column of values" + ("" if empty[0] in uses else "; list it under ignore")
         given = f"{empty[0]!r} without any value"
         raise UserFormError(uses.get(empty[0], "columns"), given, expected)
+    is_raw = isinstance(reference, RawTableReference)
+    if (reference.missing == "keep" and not is_raw) or (reference.missing == "replace" and is_raw):
+        allowed = "error, drop or keep with raw columns" if is_raw else "error, drop or replace"
+        raise UserFormError("missing", reference.missing, allowed)
     if reference.missing == "error" and (total := sum(counts.values())):
         lacking = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
         given = f"{reference.missing} and {total:,} missing values: {lacking}"
@@ -333,6 +374,8 @@ def known_records(
     if used.empty:
         raise UserFormError("missing", "a missing value in every record", "replace")
     unstated = [name for name in attributes if name not in reference.categorical]
+    if is_raw:  # the model's own code gives a meaning to texts and dates
+        unstated = [name for name in unstated if is_number(used[name])]
     require_clear(used[unstated], reference)
     return used
 

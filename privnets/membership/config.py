@@ -194,11 +194,16 @@ class MembershipConfig(ExperimentConfig):
         """Description of the target model."""
         return MODELS.get(self.model) if isinstance(self.model, str) else self.model.load()
 
+    @property
+    def data_form(self) -> str | data.DataReference:
+        """Data set in the form that the target model takes."""
+        return self.target_model.data_form(self.dataset)
+
     def group_keys(self) -> list[tuple[str, ...]]:
-        """Keys of the metrics of each group; characters that keys may not have become `_`."""
+        """Keys of the metrics of each group; characters that keys may not have became `_`."""
         if self.groups is None:
             return []
-        names = data.group_names(self.dataset, self.groups)
+        names = data.group_names(self.data_form, self.groups)
         plain = [re.sub(r"[^A-Za-z0-9_.-]", "_", name) for name in names]
         return [tuple(f"privacy/group/{name}/{m}" for m in GROUP_METRICS) for name in plain]
 
@@ -319,7 +324,7 @@ def too_few_non_members(non_members: float, rate: float) -> str | None:
 
 def utilities(config: MembershipConfig) -> tuple[str, ...]:
     """Returns the names of the utilities on test records, the main one first."""
-    return config.target_model.utilities(data.info(config.dataset))
+    return config.target_model.utilities(data.info(config.data_form))
 
 
 def metric_keys(config: MembershipConfig) -> tuple[str, ...]:

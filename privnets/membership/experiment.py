@@ -58,7 +58,7 @@ class Membership(Experiment):
     def unsupported_objectives(self, config: ExperimentConfig) -> Mapping[str, str]:
         """Returns other utilities, attacks that cannot run, and rates of too few non-members."""
         typed = _membership(config)
-        model, info = typed.target_model, data.info(typed.dataset)
+        model, info = typed.target_model, data.info(typed.data_form)
         non_members = model.non_members(typed, info)
         reasons = dict(model.unavailable)
         if typed.checkpoints:
@@ -105,16 +105,18 @@ class Membership(Experiment):
         if typed.metrics:
             code += _scorer_digests(typed)
         added = [name for name in ATTACKS.names() if name not in ATTACKS.builtin]
-        return "; ".join([data.fingerprint(typed.dataset), *code, *added])
+        return "; ".join([data.fingerprint(typed.data_form), *code, *added])
 
     def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
-        """Returns sentences on the data set."""
-        return data.info(_membership(config).dataset).remarks
+        """Returns sentences on the data set, and on the form in which the model gets it."""
+        typed = _membership(config)
+        about = data.info(typed.data_form).remarks
+        return about + typed.target_model.remarks(typed.dataset)
 
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate: training, then all attacks on every trial."""
         typed = _membership(config)
-        return typed.target_model.cost(typed, data.info(typed.dataset))
+        return typed.target_model.cost(typed, data.info(typed.data_form))
 
     def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
         """Trains a few models of a stack; see `Experiment.estimate_runtime`."""
@@ -149,14 +151,14 @@ def _scorer_digests(config: MembershipConfig) -> list[str]:
     from privnets.scorers import scorer_digests
 
     digests = scorer_digests(config.metrics or {})
-    try_own_utilities(config, "; ".join([data.fingerprint(config.dataset), *digests]))
+    try_own_utilities(config, "; ".join([data.fingerprint(config.data_form), *digests]))
     return digests
 
 
 def _described_data(config: MembershipConfig) -> DatasetInfo:
     """Description of the data set; `UserFormError` has the mistakes in the model's code too."""
     try:
-        return data.info(config.dataset)
+        return data.info(config.data_form)
     except UserFormError as error:
         if isinstance(config.model, ModelReference):
             try:

@@ -49,7 +49,7 @@ def group_metrics(
         member: Whether the record was in the training set, shape [R, J].
     """
     assert config.groups is not None
-    codes, names = data.groups(config.dataset, config.groups)
+    codes, names = data.groups(config.data_form, config.groups)
     own = torch.from_numpy(codes)[records.cpu()].to(member.device)
     found: GroupMetrics = {}
     for code, keys in enumerate(config.group_keys()):

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from privnets.contract import Cost, InvalidField
-from privnets.data import DatasetInfo
+from privnets.data import DataReference, DatasetInfo
 from privnets.membership import training_sets
 from privnets.membership.config import (
     ATTACKS,
@@ -94,6 +94,14 @@ class TargetModel(ABC):
     @abstractmethod
     def non_members(self, config: MembershipConfig, info: DatasetInfo) -> float:
         """Number of trials of records outside the training set, or its expectation."""
+
+    def data_form(self, dataset: str | DataReference) -> str | DataReference:
+        """Data set in the form that the model takes: by default encoded."""
+        return dataset
+
+    def remarks(self, dataset: str | DataReference) -> tuple[str, ...]:
+        """Sentences on the model for the author of a study."""
+        return ()
 
     def steps(self, config: MembershipConfig) -> int:
         """Number of steps of DP-SGD."""

@@ -52,11 +52,13 @@ class Universe:
         x: Features, shape [N, p], float64.
         y: Target (a number, or the index of a class), shape [N], float64.
         classes: Classes of the target; 1 if it is a number.
+        raw: The same records as the user's file has them, for models that take them.
     """
 
     x: Tensor
     y: Tensor
     classes: int = 1
+    raw: data.RawRecords | None = None
 
     @property
     def size(self) -> int:
@@ -71,13 +73,13 @@ class Universe:
     @classmethod
     def load(cls, config: MembershipConfig, device: str) -> Universe:
         """Loads the data set of a configuration; output perturbation shortens long rows."""
-        prepared = data.prepare(
-            config.dataset, config.features, rotates=config.target_model.rotates
-        )
+        form = config.data_form
+        prepared = data.prepare(form, config.features, rotates=config.target_model.rotates)
         x, y = torch.tensor(prepared.x, device=device), torch.tensor(prepared.y, device=device)
         if config.private_mechanism == "output_perturbation":
             x = x * (config.clip / x.norm(dim=1, keepdim=True)).clamp(max=1)
-        return cls(x, y.double(), max(prepared.classes, 1))
+        raw = form.records() if isinstance(form, data.RawTableReference) else None
+        return cls(x, y.double(), max(prepared.classes, 1), raw)
 
 
 @dataclass(frozen=True)

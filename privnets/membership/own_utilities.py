@@ -36,7 +36,7 @@ def try_own_utilities(config: MembershipConfig, fingerprint: str) -> None:
     Raises:
         UserFormError: If a scorer fails.
     """
-    _try(tuple((config.metrics or {}).items()), config.dataset, fingerprint)
+    _try(tuple((config.metrics or {}).items()), config.data_form, fingerprint)
 
 
 @lru_cache(maxsize=64)
@@ -70,7 +70,7 @@ def own_utilities(config: MembershipConfig, test: TestOutputs, unseen_share: flo
 
 def _judged_models(config: MembershipConfig, test: TestOutputs) -> list[_Model]:
     """Outputs of all models in the user's own labels or units."""
-    labels, scale = _labels(config.dataset), _units(config)
+    labels, scale = _labels(config.data_form), _units(config)
     y, predicted, counted = (
         tensor.cpu().numpy() for tensor in (test.y, test.predicted, test.counted)
     )
@@ -97,9 +97,9 @@ def _labels(dataset: str | data.DataReference) -> NDArray[Any] | None:
 
 def _units(config: MembershipConfig) -> Any:
     """Function that returns scaled targets to their own units."""
-    if data.info(config.dataset).task != "regression":
+    if data.info(config.data_form).task != "regression":
         return lambda values: values
-    y = data.load(config.dataset).y
+    y = data.load(config.data_form).y
     return lambda values: y.mean() + values * (y.std() or 1.0)
 
 

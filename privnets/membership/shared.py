@@ -274,7 +274,7 @@ class _ModelPredictor(Predictor):
     def __init__(
         self, trainer: SharedTrainer, config: MembershipConfig, flat: Tensor, universe: Universe
     ) -> None:
-        self.classifies = trainer.model.classifies(data.info(config.dataset))
+        self.classifies = trainer.model.classifies(data.info(config.data_form))
         self._trainer, self._config = trainer, config
         self._flat, self._universe = flat, universe
 

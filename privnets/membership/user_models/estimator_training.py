@@ -50,17 +50,27 @@ def _fit_tasks(request: OutputRequest, models: range) -> list[FitTask]:
     x, y = universe.x.cpu().numpy(), universe.y.cpu().numpy()
     if universe.classes > 1:
         y = y.astype(np.int64)
-    return [
-        FitTask(
-            folder=folder(),
-            reference=described.reference,
-            seed=int(generator(config.seed, f"model {j}").integers(2**31)),
-            x=x,
-            y=y,
-            members=request.design.sets[j],
-            asked=request.asked_records(j),
-            test=request.test_columns,
-            classes=request.classes,
+    raw, target, scale = universe.raw, y, (0.0, 1.0)
+    if raw is not None and universe.classes == 1:
+        target = raw.target.astype(np.float64)
+        scale = float(target.mean()), float(target.std()) or 1.0
+    elif raw is not None and request.classes:
+        target = raw.target
+    tasks = []
+    for j in models:
+        asked = request.asked_records(j)
+        tasks.append(
+            FitTask(
+                folder=folder(),
+                reference=described.reference,
+                seed=int(generator(config.seed, f"model {j}").integers(2**31)),
+                x=x[asked] if raw is None else raw.frame.iloc[asked],
+                y=y[asked],
+                members=len(request.design.sets[j]),
+                test=request.test_columns,
+                classes=request.classes,
+                target=target[asked],
+                scale=scale,
+            )
         )
-        for j in models
-    ]
+    return tasks

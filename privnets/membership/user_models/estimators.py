@@ -7,7 +7,7 @@ cores as torch may use.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,24 +15,35 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion, Pipeline
 
 from privnets.audit.files import AuditError
 from privnets.audit.model_outputs import ModelOutputs, has_classes, predict
 from privnets.contract import InvalidField
-from privnets.data import DatasetInfo, UserFormError
+from privnets.data import (
+    DataReference,
+    DatasetInfo,
+    RawTableReference,
+    TableReference,
+    UserFormError,
+)
 from privnets.data.user_files import describe_error, import_object, set_folder
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import UserModel
-from privnets.membership.user_models.forms import ModelReference
+from privnets.membership.user_models.forms import EstimatorReference, ModelReference
 from privnets.membership.user_models.parameters import parameter_names, unknown_parameters
 
 Array = NDArray[np.float64]
+_RAW_HINT = "; the model got raw columns, and model.columns: encoded gives it numbers"
+_PIPELINES = (Pipeline, FeatureUnion, ColumnTransformer)
 
 
 class EstimatorModel(UserModel):
     """Scikit-learn estimator of the user."""
 
     trainer = "privnets.membership.user_models.estimator_training:EstimatorTrainer"
+    reference: EstimatorReference
 
     def classifies(self, info: DatasetInfo) -> bool:
         """Whether the estimator has probabilities or a decision function.
@@ -40,20 +51,56 @@ class EstimatorModel(UserModel):
         Raises:
             UserFormError: If it cannot be imported or constructed.
         """
+        return has_classes(self._example())
+
+    def data_form(self, dataset: str | DataReference) -> str | DataReference:
+        """Raw columns of a table, if the reference says so, or the estimator prepares them."""
+        if isinstance(dataset, TableReference) and self._takes_raw_columns():
+            return RawTableReference(**dataset.model_dump())
+        return dataset
+
+    def remarks(self, dataset: str | DataReference) -> tuple[str, ...]:
+        """Says where an estimator gets raw columns without being told to."""
+        if self.reference.columns or not isinstance(self.data_form(dataset), RawTableReference):
+            return ()
+        return (
+            f"{self.reference.location} has a pipeline of its own, so each model gets the raw "
+            "columns and fits it on its training set; model.columns: encoded prevents that.",
+        )
+
+    def _takes_raw_columns(self) -> bool:
+        if self.reference.columns is not None:
+            return self.reference.columns == "raw"
+        try:
+            example = self._example()
+            parts = example.get_params().values()
+        except Exception:  # of the user's code; validation reports it elsewhere
+            return False
+        return any(isinstance(part, _PIPELINES) for part in (example, *parts))
+
+    def _example(self) -> Any:
+        """The estimator without unknown parameters.
+
+        These are invalid fields, reported beside all other mistakes of a study.
+        """
         known = parameter_names(self.reference)
-        # Unknown parameters are invalid fields, reported beside all other mistakes of a study.
         valid = {n: v for n, v in self.reference.params.items() if known is None or n in known}
-        estimator = make_estimator(self.reference.model_copy(update={"params": valid}))
-        return has_classes(estimator)
+        return make_estimator(self.reference.model_copy(update={"params": valid}))
 
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Adds unknown parameters, and a kind of estimator that does not fit the target."""
         invalid = super().invalid_fields(config, info)
         if unknown := unknown_parameters(self.reference):
             return invalid + unknown
-        expected = {"regression": False, "multiclass": True}.get(info.task)
-        if expected is not None and self.classifies(info) != expected:
-            kind = "a classifier" if expected else "a regressor"
+        if self.reference.columns == "raw" and not isinstance(config.dataset, TableReference):
+            expected = f"encoded with {info.name}: only your own tables have raw columns"
+            invalid.append(InvalidField("model.columns", "raw", expected))
+        if config.features is not None and isinstance(config.data_form, RawTableReference):
+            expected = "null: raw columns are not rotated; or model.columns: encoded"
+            invalid.append(InvalidField("features", str(config.features), expected))
+        classifies = {"regression": False, "multiclass": True}.get(info.task)
+        if classifies is not None and self.classifies(info) != classifies:
+            kind = "a classifier" if classifies else "a regressor"
             invalid.append(
                 InvalidField(
                     self.reference.entry, self.reference.location, f"{kind} with {info.name}"
@@ -90,28 +137,30 @@ def make_estimator(reference: ModelReference) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FitTask:
-    """Training of one model, and the records at which its outputs are needed.
+    """Training of one model, and the k records at which its outputs are needed.
 
     Attributes:
         folder: Folder of the study, for processes that do not know it.
         seed: Seed of every `random_state` that the reference does not set.
-        x: Attributes of all records, shape [N, p].
-        y: Targets of all records, shape [N]; classes are whole numbers.
-        members: Training set, shape [n].
-        asked: Records at which the model is asked, shape [k].
-        test: Positions of test records among them, shape [K].
+        x: Attributes of the records, shape [k, p]: an array, or a table of raw columns.
+        y: Targets, shape [k]; classes are whole numbers.
+        members: Size of the training set; it is the last of the records.
+        test: Positions of test records, shape [K].
         classes: Classes that the model predicts; 0 for numbers.
+        target: Targets as the model gets them, shape [k].
+        scale: Mean and standard deviation of a target that is a number, as the model gets it.
     """
 
     folder: Path
     reference: ModelReference
     seed: int
-    x: Array
+    x: Any
     y: NDArray[Any]
-    members: NDArray[np.int32]
-    asked: NDArray[np.int64]
+    members: int
     test: NDArray[np.int64]
     classes: int
+    target: NDArray[Any]
+    scale: tuple[float, float] = (0.0, 1.0)
 
     def run(self) -> Answers | str:
         """Trains the model.
@@ -122,13 +171,27 @@ class FitTask:
         set_folder(self.folder)
         try:
             model = set_seed(make_estimator(self.reference), self.reference.params, self.seed)
-            model.fit(self.x[self.members], self.y[self.members])
-            x, y = self.x[self.asked], self.y[self.asked]
-            outputs = predict(model, x)
-            predicted = np.asarray(model.predict(x)) if self.classes else None
-            return answers(outputs, y, self.test, self.classes, predicted)
+            # A copy, because models may change their records.
+            model.fit(self.x[-self.members :].copy(), self.target[-self.members :])
+            outputs = predict(model, self.x)
+            if not self.classes:
+                mean, deviation = self.scale
+                values = (outputs.values - mean) / deviation
+                return answers(replace(outputs, values=values), self.y, self.test, 0)
+            known = None if outputs.classes is None else self._numbers(outputs.classes)
+            outputs, predicted = (
+                replace(outputs, classes=known),
+                self._numbers(model.predict(self.x)),
+            )
+            return answers(outputs, self.y, self.test, self.classes, predicted)
         except (Exception, SystemExit) as error:  # any exception of the user's code
-            return describe_error(error)
+            hint = "" if isinstance(self.x, np.ndarray) else _RAW_HINT
+            return describe_error(error) + hint
+
+    def _numbers(self, labels: Any) -> NDArray[np.int64]:
+        """Numbers of classes that the model names as its targets do."""
+        numbers = dict(zip(self.target.tolist(), self.y.tolist(), strict=True))
+        return np.array([numbers.get(each, each) for each in np.asarray(labels).tolist()])
 
 
 def set_seed(estimator: Any, given: Iterable[str], seed: int) -> Any:

@@ -58,6 +58,8 @@ class EstimatorReference(ModelReference):
 
     Attributes:
         sklearn: Import path, as `sklearn.ensemble:RandomForestClassifier`.
+        columns: Whether a model on a table gets its raw columns, as a DataFrame, or encoded and
+            scaled ones. If null, pipelines and models with one in them get raw columns.
     """
 
     key = "sklearn"
@@ -65,6 +67,7 @@ class EstimatorReference(ModelReference):
     stackable = frozenset({"params"})  # estimators train one by one
 
     sklearn: str
+    columns: Literal["raw", "encoded"] | None = None
 
 
 class TrainingRecipe(UserForm):

@@ -72,7 +72,7 @@ class OutputRequest:
     def classes(self) -> int:
         """Classes that the models predict; 0 for numbers."""
         config = self.design.config
-        info = data.info(config.dataset)
+        info = data.info(config.data_form)
         return self.universe.classes if config.target_model.classifies(info) else 0
 
     @property
@@ -176,7 +176,7 @@ class OutputTrainer(Trainer):
     def _describe_lack(self, request: OutputRequest, models: range, trained: Tensor) -> str | None:
         """Reason why outputs are no answer: some are NaN, or predicted numbers are infinite."""
         config = request.design.config
-        classifies = config.target_model.classifies(data.info(config.dataset))
+        classifies = config.target_model.classifies(data.info(config.data_form))
         lacks = trained.isnan() if classifies else ~trained.isfinite()
         rows = lacks.any(1)
         if not bool(rows.any()):

@@ -21,6 +21,7 @@ NAMES = sorted(path.name for path in EXAMPLES.iterdir())
 SMALLER = {
     "own-table": ["fixed.records=8", "fixed.model.params.n_estimators=3"],
     "own-metric": ["fixed.records=40", "fixed.model.params.n_estimators=3"],
+    "own-pipeline": ["fixed.records=8"],
     "own-images": ["fixed.problem.size=8", "fixed.steps=3", "fixed.releaser_width=8"],
 }
 
