@@ -15,6 +15,7 @@ from privnets import data
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.audit.attacks import AuditAttack
+from privnets.audit.learned import cross_fit
 from privnets.audit.model_signals import ModelSignals
 from privnets.audit.rates import ScoredTrials
 from privnets.config import ExperimentConfig
@@ -105,7 +106,11 @@ def check_audit_attack(attack: AuditAttack) -> None:
     for leaks, models in zip((False, False, False, True), cases, strict=True):
         reason = attack.why_unavailable(models)
         assert reason is None, f"attack {attack.name!r} is not available: {reason}"
-        scores = attack.score(models)
+        if attack.family == "learned":
+            first = np.arange(models.member.shape[1]) % 2 == 0
+            scores = cross_fit(attack.score, models, (first, ~first))
+        else:
+            scores = attack.score(models)
         assert scores.shape == models.target_member.shape, "one score for each trial is needed"
         area = ScoredTrials(scores, models.target_member).area()
         if not leaks:
@@ -137,7 +142,7 @@ def make_model_signals(
     level = random.standard_normal(records)
     signal = 1 + level + noise * random.standard_normal(member.shape) + shift * member
     confidence = 1 / (1 + np.exp(-signal))
-    names = ("loss", "confidence", "entropy", "modified_entropy", "logit", "score")
+    names = ("loss", "confidence", "entropy", "modified_entropy", "logit", "score", "correctness")
     return ModelSignals(
         dict.fromkeys(names, signal),
         signal,
@@ -146,6 +151,7 @@ def make_model_signals(
         np.arange(models),
         np.arange(records).astype(object),
         np.inf,
+        labels=random.integers(0, 3, records),
     )
 
 

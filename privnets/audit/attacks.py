@@ -1,8 +1,9 @@
 """Membership attacks of audits: one function each, vectorised over audited models and records.
 
 An attack belongs to one family by the knowledge that it needs. `threshold` attacks see the
-audited model alone. `offline` attacks have reference models trained without the record; `online`
-attacks also have reference models trained with it. Families are never compared with each other.
+audited model alone. `learned` attacks are fitted to its outputs at other records of known
+membership. `offline` attacks have reference models trained without the record; `online` attacks
+also have reference models trained with it. Families are never compared with each other.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from privnets import attack_formulas
+from privnets.audit import learned
 from privnets.audit.model_signals import ModelSignals
 from privnets.reference_models import Array, Comparison
 from privnets.registry import Registry
 
-Family = Literal["threshold", "offline", "online"]
-FAMILIES: Final[tuple[Family, ...]] = ("threshold", "offline", "online")
+Family = Literal["threshold", "learned", "offline", "online"]
+FAMILIES: Final[tuple[Family, ...]] = ("threshold", "learned", "offline", "online")
 
 _MIN_REFERENCES = 2
 
@@ -30,7 +32,8 @@ class AuditAttack:
         name: Name in tables.
         family: Knowledge that the attack needs.
         score: Scores of the audited models, shape [T, R], larger for more likely members; NaN
-            where a record has too few reference models.
+            where a record has too few reference models. Of the family `learned`, it may use
+            memberships of `ModelSignals.known` records alone.
         paper: Source of the attack.
         needs_confidence: Whether the probability of the true class must be known.
     """
@@ -45,11 +48,24 @@ class AuditAttack:
         """Returns the reason why the attack cannot be run, or None."""
         if self.family == "threshold":
             return None if self.name in models.values else "this signal was not given"
+        if self.family == "learned":
+            return _why_nothing_to_learn(models)
         if models.references < _MIN_REFERENCES:
             return f"it needs at least {_MIN_REFERENCES} reference models"
         if self.needs_confidence and models.confidence is None:
             return "the probability of the true class is unknown"
         return None
+
+
+def _why_nothing_to_learn(models: ModelSignals) -> str | None:
+    member = models.target_member
+    if models.labels is None:
+        return "it needs the true classes"
+    if min(member.sum(1).min(), (~member).sum(1).min()) < learned.MIN_KNOWN:
+        return f"it needs at least {learned.MIN_KNOWN} members and {learned.MIN_KNOWN} others"
+    if member.size > learned.MAX_TRIALS:
+        return f"more than {learned.MAX_TRIALS:,} trials; name one model as the target"
+    return None
 
 
 def _threshold(name: str, paper: str) -> AuditAttack:
@@ -74,6 +90,7 @@ def _compared(
 _SONG = "Song and Mittal, USENIX Security 2021, arXiv 2003.10595"
 _CARLINI = "Carlini et al., IEEE S&P 2022, arXiv 2112.03570"
 _ZARIFZADEH = "Zarifzadeh et al., ICML 2024, arXiv 2312.03262"
+_SHOKRI = "after Shokri et al., IEEE S&P 2017, arXiv 1610.05820"
 _BRANNVALL = "Brännvall 2026, arXiv 2603.11799"
 
 LOSS: Final = _threshold("loss", "Yeom et al., CSF 2018, arXiv 1709.01604")
@@ -82,6 +99,19 @@ ENTROPY: Final = _threshold("entropy", _SONG)
 MODIFIED_ENTROPY: Final = _threshold("modified_entropy", _SONG)
 LOGIT: Final = _threshold("logit", "log-odds of the true class, " + _CARLINI)
 SCORE: Final = _threshold("score", "score of the user")
+CORRECTNESS: Final = _threshold("correctness", "Yeom et al., CSF 2018, arXiv 1709.01604")
+
+BOOSTING: Final = AuditAttack("boosting", "learned", learned.boosting, _SHOKRI)
+LOGISTIC: Final = AuditAttack("logistic", "learned", learned.logistic, _SHOKRI)
+CLASS_THRESHOLDS: Final = AuditAttack(
+    "class_thresholds", "learned", learned.class_thresholds, _SONG
+)
+QUANTILE_REGRESSION: Final = AuditAttack(
+    "quantile_regression",
+    "learned",
+    learned.quantile_regression,
+    "Bertran et al., NeurIPS 2023, arXiv 2307.03694",
+)
 
 
 def _difference(models: ModelSignals) -> Array:
@@ -120,6 +150,11 @@ AUDIT_ATTACKS: Final[Registry[AuditAttack]] = Registry(
         "modified_entropy": f"{_HERE}:MODIFIED_ENTROPY",
         "logit": f"{_HERE}:LOGIT",
         "score": f"{_HERE}:SCORE",
+        "correctness": f"{_HERE}:CORRECTNESS",
+        "class_thresholds": f"{_HERE}:CLASS_THRESHOLDS",
+        "quantile_regression": f"{_HERE}:QUANTILE_REGRESSION",
+        "logistic": f"{_HERE}:LOGISTIC",
+        "boosting": f"{_HERE}:BOOSTING",
         "lira_offline": f"{_HERE}:LIRA_OFFLINE",
         "rmia_offline": f"{_HERE}:RMIA_OFFLINE",
         "bavaria_offline": f"{_HERE}:BAVARIA_OFFLINE",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
+from pathlib import Path
 
 from numpy.typing import ArrayLike
 
@@ -17,6 +18,7 @@ def audit_signals(
     member: ArrayLike | str = "member",
     *,
     labels: ArrayLike | str | None = None,
+    groups: ArrayLike | str | None = None,
     target: int | None = None,
     shadow: Signals | None = None,
     shadow_member: ArrayLike | str = "member",
@@ -29,7 +31,8 @@ def audit_signals(
 ) -> AuditResult:
     """Audits saved outputs of one model, or of many, for leakage of membership.
 
-    One model is attacked by thresholds on its signals. With many models, each is also attacked
+    One model is attacked by thresholds on its signals, and by attacks that learn from one half of
+    the records to judge the other. With many models, each is also attacked
     with all the others as references (leave-one-out), or only the `target` is.
 
     Args:
@@ -42,13 +45,16 @@ def audit_signals(
         member: Booleans of the scores' shape: was the record in the model's training set; or the
             name of a column.
         labels: True classes from 0, shape [records], or the name of a column. Needed with
-            `probabilities`; of tables and files, `labels` or `label` is the default.
+            `probabilities`, and used with other signals. Of tables and files, `labels` or `label`
+            is the default.
+        groups: Group of each record, or the name of a column such as `label`; see
+            `AuditResult.groups`.
         target: Number of the only model to audit; all if None.
         shadow: Signals of other models of known membership. They calibrate the thresholds of
             attacks without references. Without them, each half of the records calibrates the
             thresholds of the other half.
-        family: Family of attacks that the verdict is about: `threshold`, `offline` or `online`.
-            The one with the most knowledge if None.
+        family: Family of attacks that the verdict is about: `threshold`, `learned`, `offline` or
+            `online`. The one with the most knowledge if None.
         clip: Probabilities are clipped to [clip, 1 - clip] for attacks with references. Chosen
             from the signals if None; see `choose_limit`.
         confidence: Coverage of intervals, in (0, 1).
@@ -59,13 +65,15 @@ def audit_signals(
         AuditError: With the first mistake in the input.
     """
     check_options(family, clip, confidence, delta, seed)
-    models = load_signals(signals, member, labels, target=target, clip=clip)
+    models = load_signals(signals, member, labels, groups=groups, target=target, clip=clip)
     calibration = None
     if shadow is not None:
         calibration = load_signals(shadow, shadow_member, shadow_labels)
+    data = str(signals) if isinstance(signals, str | Path) else ""
     return AuditResult(
-        models, family=family, confidence=confidence, delta=delta, seed=seed, shadow=calibration
-    )
+        models, family=family, confidence=confidence, delta=delta, seed=seed, shadow=calibration,
+        data=data,
+    )  # fmt: skip
 
 
 def check_options(

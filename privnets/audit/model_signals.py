@@ -30,6 +30,10 @@ class ModelSignals:
         records: Label of each record.
         limit: Largest size of log-odds, to which `signal` was clipped; infinite if it was not.
         notes: Sentences about the input that the numbers rest on.
+        labels: True class of each record, from 0; None if unknown.
+        probabilities: Shape [M, R, C], with `labels`; None if unknown.
+        groups: Group of each record, for leakage by group; None if not given.
+        known: Records whose memberships learned attacks are fitted to, shape [R].
     """
 
     values: Mapping[str, Array]
@@ -40,6 +44,10 @@ class ModelSignals:
     records: NDArray[np.object_]
     limit: float
     notes: tuple[str, ...] = ()
+    labels: NDArray[np.int64] | None = None
+    probabilities: Array | None = None
+    groups: NDArray[np.object_] | None = None
+    known: BoolArray | None = None
 
     def __post_init__(self) -> None:
         """Raises AuditError if a signal is NaN."""
@@ -56,6 +64,19 @@ class ModelSignals:
     def target_member(self) -> BoolArray:
         """Membership in the training sets of the audited models, shape [T, R]."""
         return self.member[self.targets]
+
+    @property
+    def true_labels(self) -> NDArray[np.int64]:
+        """True class of each record, which the attack needs."""
+        assert self.labels is not None
+        return self.labels
+
+    @property
+    def known_trials(self) -> BoolArray:
+        """Trials of the records of known membership, shape [T, R]."""
+        member = self.target_member
+        known = np.ones(member.shape[1], bool) if self.known is None else self.known
+        return np.broadcast_to(known, member.shape)
 
     @property
     def log_confidence(self) -> Array:
@@ -98,7 +119,8 @@ def derive_from_probabilities(probabilities: Array, labels: NDArray[np.int64]) -
         labels: True classes, shape [R].
 
     Returns:
-        `loss`, `confidence`, `entropy`, `modified_entropy` and `logit`, shape [M, R] each.
+        `loss`, `confidence`, `entropy`, `modified_entropy`, `logit` and `correctness` (1 where the
+        true class has the largest probability, the first one if several have), shape [M, R] each.
     """
     index = labels[None, :, None]
     true = np.take_along_axis(probabilities, index, axis=2)[..., 0]
@@ -115,6 +137,7 @@ def derive_from_probabilities(probabilities: Array, labels: NDArray[np.int64]) -
         "entropy": xlogy(probabilities, probabilities).sum(2),
         "modified_entropy": (1 - true) * log_true + wrong,
         "logit": log_odds,
+        "correctness": (probabilities.argmax(2) == labels).astype(float),
     }
 
 

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 import base64
 import io
+import math
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Final
+from importlib.metadata import version
+from typing import Any, Final
 
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 TABLE_NOTE: Final = (
     "Each value stands with its interval. Rates marked * rest on fewer than ten expected false "
     "positives."
 )
-_COLOURS = ("#0072b2", "#d55e00", "#009e73")
+DEFINITIONS: Final = {
+    "member": "A record of the model's training set; the others come from the same distribution.",
+    "advantage": "True-positive rate minus false-positive rate of decisions whose threshold other "
+    "records chose; 0 is guessing, 1 is certainty.",
+    "auc": "Probability that a member scores above another record; 0.5 is guessing.",
+    "tpr_at_fpr_r": "Share of the members that score above a threshold that at most a share r of "
+    "the others exceeds.",
+    "epsilon >=": "Training that is (epsilon, delta)-private has at least this epsilon.",
+    "exposed": "A member that the attack finds at a false-positive rate of 1% or less.",
+    "threshold": "Family of attacks that see one output of the model for each record.",
+    "learned": "Family of attacks that are fitted to the outputs of half of the records, whose "
+    "membership is known, and judge the other half.",
+    "offline": "Family of attacks that have models trained without the record.",
+    "online": "Family of attacks that also have models trained with the record.",
+}
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 _MIN_FALSE_POSITIVES = 10
 
 
@@ -46,33 +65,51 @@ def format_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(shown)
 
 
-def render_page(
-    verdict: str,
-    basis: str,
-    table: pd.DataFrame,
-    records: pd.DataFrame,
-    lines: Sequence[RocLine],
-    not_run: str,
-) -> str:
+def format_success(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Table of groups or differences as text: each metric with its interval; empty if unknown."""
+    shown = frame.drop(columns=frame.columns[frame.columns.str.contains(".ci_", regex=False)])
+    for metric in metrics:
+        shown = shown.drop(columns=metric, errors="ignore")
+        columns = frame.reindex(columns=[metric, f"{metric}.ci_low", f"{metric}.ci_high"])
+        shown[metric] = [
+            "" if math.isnan(value) else f"{value:.3f} ({low:.3f} to {high:.3f})"
+            for value, low, high in columns.to_numpy(float)
+        ]
+    return shown.reset_index()
+
+
+def render_page(lines: Sequence[RocLine], **content: Any) -> str:
     """The page's HTML; every text is escaped.
 
     Args:
-        table: Table of `format_table`.
-        records: Records with the highest risk.
-        not_run: Sentence about attacks that could not be run; may be empty.
+        lines: ROC curves.
+        content: Values of the template, `page.html`.
     """
-    source = (resources.files("privnets.audit") / "page.html").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    text: str = environment.from_string(source).render(
-        verdict=verdict,
-        basis=basis,
-        table=table,
-        records=records,
+    folder = resources.files("privnets.audit")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
+    text: str = template.render(
         image=base64.b64encode(_roc_png(lines)).decode(),
+        style=Markup(page_style()),
+        definitions=DEFINITIONS,
         note=TABLE_NOTE,
-        not_run=not_run,
+        **content,
     )
     return text
+
+
+def page_style() -> str:
+    """Style sheet of pages, which reports of sweeps share."""
+    return (resources.files("privnets.audit") / "page.css").read_text(encoding="utf-8")
+
+
+def describe_versions() -> str:
+    """Versions that the numbers depend on."""
+    packages = ("privnets-sweeps", "numpy", "scipy", "scikit-learn")
+    parts = [f"{package} {version(package)}" for package in packages]
+    return ", ".join([*parts, f"Python {platform.python_version()}"])
 
 
 def _roc_png(lines: Sequence[RocLine]) -> bytes:

@@ -10,7 +10,7 @@ Statist. Med. 27, 2008).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
@@ -24,6 +24,11 @@ from privnets.reference_models import Array, BoolArray
 Convention = Literal["at-most", "interpolated", "convex-hull"]
 CONVENTIONS: Final[tuple[Convention, ...]] = ("at-most", "interpolated", "convex-hull")
 """Ways to read a true-positive rate at a false-positive rate from a ROC curve."""
+
+RATES: Final = (0.1, 0.01, 0.001)
+"""False-positive rates of tables."""
+
+RATE_OF: Final = {f"tpr_at_fpr_{rate:g}": rate for rate in RATES}
 
 _ROUNDING = 1e-9
 _MAX_THRESHOLDS = 256
@@ -46,15 +51,20 @@ class ScoredTrials:
         score: Larger for more likely members, shape [T, R]; NaN for trials that are left out.
         member: Whether the record was in the model's training set, shape [T, R].
         confidence: Coverage of intervals.
+        inflation: Factor of variances. It is 2 for scores of two halves that were fitted to each
+            other: the mean of two estimates has at most twice the variance that it would have if
+            they were independent.
     """
 
     score: Array
     member: BoolArray
     confidence: float = 0.95
+    inflation: float = 1.0
 
-    def select(self, records: BoolArray) -> ScoredTrials:
-        """Returns the trials of some records."""
-        return ScoredTrials(self.score[:, records], self.member[:, records], self.confidence)
+    def select(self, records: BoolArray, inflation: float = 1.0) -> ScoredTrials:
+        """Returns the trials of some records, of one half unless `inflation` is given."""
+        score, member = self.score[:, records], self.member[:, records]
+        return ScoredTrials(score, member, self.confidence, inflation)
 
     @cached_property
     def inside(self) -> BoolArray:
@@ -82,6 +92,11 @@ class ScoredTrials:
         level, models = (1 + self.confidence) / 2, len(self.score)
         return float(ndtri(level) if models == 1 else stdtrit(models - 1, level))
 
+    def success(self, decision: BoolArray) -> dict[str, RateInterval]:
+        """Advantage of decisions, shape [T, R], AUC, and true-positive rates, by metric."""
+        powers = {key: self.true_positive_rate(rate) for key, rate in RATE_OF.items()}
+        return {"advantage": self.advantage(decision), "auc": self.area(), **powers}
+
     def area(self) -> RateInterval:
         """Area under the ROC curve (Mann-Whitney; ties count half), with DeLong's variance.
 
@@ -97,7 +112,8 @@ class ScoredTrials:
             share = _twice_below(rivals, self.score[trials]) / (2 * len(rivals))
             influence[trials] = sign * (share - share.mean()) / len(share)
         counts = len(self.members), len(self.others)
-        variance = max(self._variance(influence), _least_variance(area, *counts))
+        least = self.inflation * _least_variance(area, *counts)
+        variance = max(self._variance(influence), least)
         size = area * (1 - area) / variance if variance > 0 else self._independent(min(counts))
         return RateInterval(area, *wilson(area, size, self.quantile))
 
@@ -108,16 +124,14 @@ class ScoredTrials:
         influence = np.where(self.inside, (decision - true) / counts[0], 0.0)
         influence -= np.where(self.outside, (decision - false) / counts[1], 0.0)
         plain = true * (1 - true) / counts[0] + false * (1 - false) / counts[1]
-        inflation = max(1.0, self._variance(influence) / plain) if plain > 0 else 1.0
-        sizes = (self._independent(count) / inflation for count in counts)
-        (low_true, high_true), (low_false, high_false) = (
-            wilson(rate, size, self.quantile)
+        plain *= self.inflation
+        clustering = max(1.0, self._variance(influence) / plain) if plain > 0 else 1.0
+        sizes = (self._independent(count) / clustering for count in counts)
+        found = (
+            RateInterval(rate, *wilson(rate, size, self.quantile))
             for rate, size in zip((true, false), sizes, strict=True)
         )
-        value = true - false
-        low = value - math.hypot(true - low_true, high_false - false)
-        high = value + math.hypot(high_true - true, false - low_false)
-        return RateInterval(value, low, high)
+        return interval_of_difference(*found)
 
     def true_positive_rate(self, rate: float) -> RateInterval:
         """Largest true-positive rate of a threshold with at most this false-positive rate.
@@ -211,7 +225,7 @@ class ScoredTrials:
         """Number of independent trials that a rate over one side counts as."""
         count = float(side.sum())
         if len(self.score) == 1:
-            return count
+            return count / self.inflation
         plain = rate * (1 - rate) / count
         if plain == 0:
             return self._independent(count)
@@ -220,17 +234,35 @@ class ScoredTrials:
 
     def _independent(self, count: float) -> float:
         """Number of trials, but at most one for each record."""
-        return min(count, float(self.score.shape[1]))
+        return min(count, float(self.score.shape[1])) / self.inflation
 
     def _variance(self, influence: Array) -> float:
         """Variance of a sum of influences, clustered by record and by model."""
         records, models = int(influence.shape[1]), len(influence)
         by_record = float(np.square(influence.sum(0)).sum()) * records / (records - 1)
         if models == 1:
-            return by_record
+            return self.inflation * by_record
         by_model = float(np.square(influence.sum(1)).sum()) * models / (models - 1)
+        both = by_record + by_model - float(np.square(influence).sum())
         # By chance, the two-way estimate can be below the one-way estimate.
-        return max(by_record, by_record + by_model - float(np.square(influence).sum()))
+        return self.inflation * max(by_record, both)
+
+
+def flatten(intervals: Mapping[str, RateInterval]) -> dict[str, float]:
+    """Columns of a table: each value, and its ends as `.ci_low` and `.ci_high`."""
+    columns: dict[str, float] = {}
+    for key, interval in intervals.items():
+        columns |= {key: interval.value}
+        columns |= {f"{key}.ci_low": interval.low, f"{key}.ci_high": interval.high}
+    return columns
+
+
+def interval_of_difference(one: RateInterval, two: RateInterval) -> RateInterval:
+    """Difference of two independent estimates, by MOVER."""
+    value = one.value - two.value
+    low = value - math.hypot(one.value - one.low, two.high - two.value)
+    high = value + math.hypot(one.high - one.value, two.value - two.low)
+    return RateInterval(value, low, high)
 
 
 def _twice_below(rivals: Array, scores: Array) -> NDArray[np.int64]:
@@ -297,24 +329,6 @@ def clopper_pearson_upper(successes: ArrayLike, size: float, tail: float) -> Arr
     failures = size - np.asarray(successes, dtype=float)
     limit = betaincinv(size - failures + 1, np.maximum(failures, _ROUNDING), 1 - tail)
     return np.where(failures > _ROUNDING, limit, 1.0)
-
-
-def mean_interval(parts: Sequence[RateInterval], *, independent: bool) -> RateInterval:
-    """Mean of estimates, with the interval by MOVER, or the mean interval if they are dependent.
-
-    MOVER takes ends for quantiles. A rate's lower end of 0 is none: mostly, too few false positives
-    are expected to state more. Such a rate counts as 0 in the mean's lower end.
-    """
-    count, add = len(parts), math.hypot if independent else _sum
-    known = [part for part in parts if part.low != 0]
-    value = math.fsum(part.value for part in parts)
-    low = math.fsum(p.value for p in known) - add(*(p.value - p.low for p in known))
-    high = value + add(*(p.high - p.value for p in parts))
-    return RateInterval(value / count, low / count, high / count)
-
-
-def _sum(*terms: float) -> float:
-    return math.fsum(terms)
 
 
 def _binomial_quantile(level: float, size: float, rate: float) -> int:

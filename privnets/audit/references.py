@@ -17,6 +17,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from privnets.audit.attacks import Family
 from privnets.audit.evaluation import check_options
 from privnets.audit.files import AuditError
+from privnets.audit.groups import check_groups
 from privnets.audit.inputs import (
     align,
     as_array,
@@ -51,6 +52,7 @@ def audit_model(
     seed: int = 0,
     *,
     outputs: Meaning | None = None,
+    groups: ArrayLike | str | None = None,
     family: Family | None = None,
     clip: float | None = None,
     confidence: float = 0.95,
@@ -77,6 +79,8 @@ def audit_model(
         outputs: What modules, functions and objects with `predict` alone return: `probabilities`,
             `logits` or, for regressions, `predictions`. If None, one decision for all models; see
             `interpret`.
+        groups: Group of each record, or a column of x, for leakage by group; see
+            `AuditResult.groups`.
         family: As in `audit_signals`; so are `clip`, `confidence` and `delta`.
 
     Raises:
@@ -84,7 +88,7 @@ def audit_model(
     """
     check_options(family, clip, confidence, delta, seed)
     _check_training(references, fit, map, outputs)
-    x, targets, inside = _check_records(x, y, member)
+    x, targets, inside, groups = _check_records(x, y, member, groups)
     recipe = fit if fit is not None else _clone_recipe(model)
     audited = predict(model, x)
     # What can be refused is refused before references train.
@@ -98,11 +102,11 @@ def audit_model(
     answers = [audited, *_run(_map_on_all_cores if map is None else map, train, tasks)]
     everyone = np.stack([inside, *halves])
     signals, labels = _signals(interpret(answers, targets, outputs), targets, everyone)
-    models = load_signals(signals, everyone, labels, target=0, clip=clip)
+    models = load_signals(signals, everyone, labels, groups=groups, target=0, clip=clip)
     notes = describe_equal_records(x, targets, inside) + _describe_equal_models(answers)
     return AuditResult(
         replace(models, notes=models.notes + notes), family=family, confidence=confidence,
-        delta=delta, seed=seed,
+        delta=delta, seed=seed, model=type(model).__name__,
     )  # fmt: skip
 
 
@@ -118,8 +122,23 @@ def draw_halves(records: int, count: int, seed: int) -> BoolArray:
     return halves
 
 
-def _check_records(x: Any, y: ArrayLike, member: ArrayLike) -> tuple[Any, NDArray[Any], BoolArray]:
-    """Records, targets and membership in one order."""
+def _column(x: Any, name: str) -> Any:
+    """Values of a column of a DataFrame.
+
+    Raises:
+        AuditError: If there is none of that name.
+    """
+    known = [str(column) for column in getattr(x, "columns", ())]
+    if name not in known:
+        columns = f"; columns: {', '.join(known[:8])}" if known else ""
+        raise AuditError(f"groups must be values, or name a column of x; got {name!r}{columns}")
+    return x.iloc[:, known.index(name)]
+
+
+def _check_records(
+    x: Any, y: ArrayLike, member: ArrayLike, groups: ArrayLike | str | None
+) -> tuple[Any, NDArray[Any], BoolArray, Any]:
+    """Records, targets, membership and groups in one order."""
     x = as_records(x)
     records = x.shape[0] if hasattr(x, "shape") else len(x)
     shapes = [as_array(name, value).shape for name, value in (("y", y), ("member", member))]
@@ -128,14 +147,17 @@ def _check_records(x: Any, y: ArrayLike, member: ArrayLike) -> tuple[Any, NDArra
             "x, y and member must have one entry for each record, y and member shape "
             f"[{records}]; got {list(shapes[0])} and {list(shapes[1])}"
         )
-    values = {"x": x, "y": y, "member": member}
-    x, y, member = align(values, dict.fromkeys(values, ("record",))).values()
-    targets = as_array("y", y)
+    values: dict[str, Any] = {"x": x, "y": y, "member": member}
+    if groups is not None:
+        values["groups"] = _column(x, groups) if isinstance(groups, str) else groups
+        check_groups(values["groups"], records)
+    values = align(values, dict.fromkeys(values, ("record",)))
+    targets = as_array("y", values["y"])
     if pd.isna(targets).any():
         raise AuditError("y must not hold missing values")
-    inside = check_member(member, single=True)
+    inside = check_member(values["member"], single=True)
     check_counts(inside, None)
-    return x, targets, inside[0]
+    return values["x"], targets, inside[0], values.get("groups")
 
 
 def _check_training(

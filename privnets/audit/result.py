@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -11,36 +12,44 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.special import expit
 
-from privnets.audit.attacks import AUDIT_ATTACKS, FAMILIES, Family
+from privnets.audit.attacks import AUDIT_ATTACKS, CORRECTNESS, FAMILIES, AuditAttack, Family
 from privnets.audit.files import AuditError
+from privnets.audit.groups import GROUP_METRICS, largest_disparities, measure_groups
+from privnets.audit.learned import cross_fit, rank
 from privnets.audit.model_signals import ModelSignals
-from privnets.audit.page import TABLE_NOTE, RocLine, format_table, render_page
+from privnets.audit.page import (
+    TABLE_NOTE,
+    RocLine,
+    describe_versions,
+    format_success,
+    format_table,
+    render_page,
+)
 from privnets.audit.rates import (
     CONVENTIONS,
+    RATE_OF,
+    RATES,
     Convention,
-    RateInterval,
     ScoredTrials,
-    mean_interval,
+    flatten,
 )
 from privnets.audit.signals import MIN_RECORDS
 from privnets.randomness import generator
-from privnets.reference_models import BoolArray
-
-RATES: Final = (0.1, 0.01, 0.001)
-"""False-positive rates of the table."""
+from privnets.reference_models import Array, BoolArray
 
 _SIGNED = ("loss", "confidence", "logit", "score")
-_RATE_OF = {f"tpr_at_fpr_{rate:g}": rate for rate in RATES}
 _EXPECTED = "expected_false_positives_at_fpr_{:g}"
-METRICS: Final = ("advantage", "auc", *_RATE_OF)
+METRICS: Final = ("advantage", "auc", *RATE_OF)
 """Metrics with an interval; 0 is the value of guessing, and for `auc` 0.5."""
 
 EPSILON: Final = "epsilon_lower_bound"
 EXPOSED_RATE: Final = 0.01
 """A member counts as exposed if the attack finds it at this false-positive rate or below."""
 
+_EXPOSURE = f"tpr_at_fpr_{EXPOSED_RATE:g}"
 _ROC_POINTS = 41
 _SHOWN_RECORDS = 20
 
@@ -53,6 +62,10 @@ class AuditResult:
         family: Family that `strongest`, `records` and `verdict` describe.
         confidence: Coverage of intervals and of the lower bounds on epsilon.
         delta: Delta of the lower bounds on epsilon.
+        seed: Source of the random halves.
+        model: Name of the model, for the page; empty if unknown.
+        data: Name of the audited file, for the page; empty without one.
+        answers: Line and outcome of each limit that was checked last, for the page.
         unavailable: Reason why an attack was not run, by name.
     """
 
@@ -65,15 +78,20 @@ class AuditResult:
         delta: float,
         seed: int,
         shadow: ModelSignals | None = None,
+        model: str = "",
+        data: str = "",
     ) -> None:
         """Runs every attack; see `privnets.audit_signals` for the arguments."""
         self.models, self.confidence, self.delta = models, confidence, delta
+        self.seed, self.model, self.data = seed, model, data
+        self.answers: Sequence[tuple[str, bool]] = ()
         self.unavailable: dict[str, str] = {}
         self._trials: dict[str, ScoredTrials] = {}
+        self._choosing: dict[str, ScoredTrials] = {}
+        self._halves = _split_records(models.target_member, seed)
         for name in AUDIT_ATTACKS.names():
             self._run(name)
         self._shadow = None if shadow is None else _shadow_thresholds(shadow, self._trials)
-        self._halves = _split_records(models.target_member, seed)
         if family is not None and family not in self.families:
             known = ", ".join(self.families)
             raise AuditError(f"family must be one of {known} for these signals; got {family!r}")
@@ -84,12 +102,29 @@ class AuditResult:
         if reason := attack.why_unavailable(self.models):
             self.unavailable[name] = reason
             return
-        scores = attack.score(self.models)
-        trials = ScoredTrials(scores, member, self.confidence)
+        if attack.family == "learned":
+            scores = cross_fit(attack.score, self.models, self._halves)
+            trials = ScoredTrials(scores, member, self.confidence, inflation=2.0)
+            choosing = ScoredTrials(self._scores_within_halves(attack), member, self.confidence)
+        else:
+            trials = ScoredTrials(attack.score(self.models), member, self.confidence)
+            choosing = trials
         if min(side.any(0).sum() for side in (trials.inside, trials.outside)) < MIN_RECORDS:
             self.unavailable[name] = "too few records have reference models of the kind it needs"
         else:
-            self._trials[name] = trials
+            self._trials[name], self._choosing[name] = trials, choosing
+
+    def _scores_within_halves(self, attack: AuditAttack) -> Array:
+        """Scores that a half may choose thresholds and attacks by: the other half fits none."""
+        member, everyone = self.models.target_member, np.arange(self.models.member.shape[1])
+        scores = np.full(member.shape, np.nan)
+        for half in self._halves:
+            quarters = [
+                np.isin(everyone, everyone[half][part])
+                for part in _split_records(member[:, half], 0)
+            ]
+            scores[:, half] = cross_fit(attack.score, self.models, quarters)[:, half]
+        return scores
 
     @cached_property
     def families(self) -> tuple[Family, ...]:
@@ -101,11 +136,12 @@ class AuditResult:
         """Success of each attack: a row per attack, by name.
 
         Columns: `family`; each of `METRICS` with `.ci_low` and `.ci_high`; the expected number of
-        false positives at each rate; `epsilon_lower_bound`; `members` and `non_members` (numbers
+        false positives at each rate; `tpr_at_fpr_0`, the share of members above all others;
+        `epsilon_lower_bound`; `members` and `non_members` (numbers
         of trials).
         """
-        rows = {name: self._row(name) for name in self._trials}
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("attack")
+        rows = [self._row((name, name)) for name in self._trials]
+        return pd.DataFrame(rows).infer_objects().rename_axis("attack")
 
     @cached_property
     def strongest(self) -> pd.Series:
@@ -116,8 +152,9 @@ class AuditResult:
         """Row of the strongest attack of a family, selected without flattering.
 
         Each half of the records selects the attack that the other half reports. If both select
-        the same one, its row of the table is returned; otherwise the means over both halves.
-        Halves of one model are independent; halves of several share the models.
+        the same one, its row of the table is returned. Otherwise the row is that of the ranks of
+        both attacks, each within its half. An attacker of the family `learned` may also use the
+        thresholds of signals.
 
         Args:
             metric: One of the metrics, or `epsilon_lower_bound`.
@@ -131,50 +168,36 @@ class AuditResult:
             raise AuditError(
                 f"family must be one of {', '.join(self.families)}; got {chosen_family!r}"
             )
-        names = self._names(chosen_family)
-        chosen = [self._best(names, metric, ~half) for half in self._halves]
-        if len(set(chosen)) == 1:
+        chosen = self._choose(metric, chosen_family)
+        if chosen[0] == chosen[1]:
             return pd.Series(self.table.loc[chosen[0]], name=chosen[0])
-        rows = [
-            self._summary(self._trials[name].select(half), self._threshold(name, ~half))
-            for name, half in zip(chosen, self._halves, strict=True)
-        ]
-        merged: dict[Any, Any] = self.table.loc[chosen[0]].to_dict()
-        alone = len(self.models.targets) == 1
-        for key in METRICS:
-            mean = mean_interval([row[key] for row in rows], independent=alone)
-            merged |= _flatten({key: mean})
-        merged |= {column: merged[column] / 2 for column in map(_EXPECTED.format, RATES)}
-        merged[EPSILON] = max(
-            self._epsilon(name, half) for name, half in zip(chosen, self._halves, strict=True)
-        )
-        return pd.Series(merged, name=" / ".join(chosen))
+        return self._row(chosen)
 
     @cached_property
     def records(self) -> pd.DataFrame:
-        """Risk of each record under the strongest attack of `family`, largest first.
+        """Risk of each record under the attack with the largest `tpr_at_fpr_0.01`, largest first.
 
         Columns: `record`; `member` (share of the audited models that trained with it);
         `false_positive_rate`: share of trials that score at least as high, among those of other
         records and its own as a member (median over models; NaN if it never was one); `exposed`:
-        whether that rate is at most 0.01.
+        whether that rate is at most 0.01; `false_positive_rate.NAME`: the rate of each attack.
         """
-        names = self._names(self.family)
-        rates = np.full(self.models.target_member.shape, np.nan)
-        for half in self._halves:
-            trials = self._trials[self._best(names, "advantage", ~half)]
-            rates[:, half] = trials.false_positive_rates()[:, half]
         member = self.models.target_member
-        rates = np.where(member, rates, np.nan)
-        known = ~np.isnan(rates).all(0)
-        median = np.full(member.shape[1], np.nan)
-        median[known] = np.nanmedian(rates[:, known], axis=0)
+        everyone = {name: each.false_positive_rates() for name, each in self._trials.items()}
+        strongest = np.full(member.shape, np.nan)
+        for name, half in zip(self._choose(_EXPOSURE, self.family), self._halves, strict=True):
+            strongest[:, half] = everyone[name][:, half]
+        median = _median_of_members(strongest, member)
         frame = pd.DataFrame(
             {
                 "record": self.models.records,
                 "member": member.mean(0),
                 "false_positive_rate": median,
                 "exposed": median <= EXPOSED_RATE,
+            }
+            | {
+                f"false_positive_rate.{name}": _median_of_members(rates, member)
+                for name, rates in everyone.items()
             }
         )
         return frame.sort_values("false_positive_rate", kind="stable", ignore_index=True)
@@ -183,7 +206,7 @@ class AuditResult:
         """True-positive rate of each attack at a false-positive rate, as another tool reads it.
 
         Args:
-            rate: False-positive rate, in (0, 1).
+            rate: False-positive rate, in [0, 1).
             convention: `at-most`, as in `table`: the threshold with the largest rate that does
                 not exceed `rate` (also ART). `interpolated`: linear between the points of the
                 ROC curve (SACRO-ML). `convex-hull`: the same on its upper convex hull
@@ -192,8 +215,8 @@ class AuditResult:
         Raises:
             AuditError: If an argument is out of range.
         """
-        if not 0 < rate < 1:
-            raise AuditError(f"rate must be above 0 and below 1; got {rate}.")
+        if not 0 <= rate < 1:
+            raise AuditError(f"rate must be at least 0 and below 1; got {rate}.")
         if convention not in CONVENTIONS:
             known = ", ".join(CONVENTIONS)
             raise AuditError(f"convention must be one of {known}; got {convention!r}")
@@ -232,10 +255,10 @@ class AuditResult:
         name, low = self.inverted[0], " and ".join(f"`{each}`" for each in self.inverted)
         area = self._trials[name].area()
         return (
-            f"Members score LOWER than others on {low}: the AUC of `{name}` is {area.value:.3f}, and its "
-            f"interval ends at {area.high:.3f}, below 0.5. Is the sign right? `loss` and `entropy` are "
-            "smaller for members, other signals larger; `member` is 1 for records of the training "
-            "set. Do not rely on this audit before that is known."
+            f"Members score LOWER than others on {low}: the AUC of `{name}` is {area.value:.3f}, "
+            f"and its interval ends at {area.high:.3f}, below 0.5. Is the sign right? `loss` and "
+            "`entropy` are smaller for members, other signals larger; `member` is 1 for records of "
+            "the training set. Do not rely on this audit before that is known."
         )
 
     @cached_property
@@ -246,7 +269,8 @@ class AuditResult:
         row, level = self.strongest, f"{self.confidence:.0%}"
         low, high = row["advantage.ci_low"], row["advantage.ci_high"]
         begin = {
-            "threshold": "Without reference models, the strongest attack",
+            "threshold": "By thresholds alone, the strongest attack",
+            "learned": "Without reference models, the strongest attack",
             "offline": "With reference models trained without the record, the strongest attack",
             "online": "With reference models trained with and without the record, the strongest "
             "attack",
@@ -258,17 +282,88 @@ class AuditResult:
             else "this audit cannot tell the leakage from zero"
         )
         several = " of at least one model" if len(self.models.targets) > 1 else ""
-        rate, expected = "tpr_at_fpr_0.01", row["expected_false_positives_at_fpr_0.01"]
+        sure, expected = self.strongest_by(_EXPOSURE), row[_EXPECTED.format(EXPOSED_RATE)]
+        by = "it" if sure.name == row.name else f"the best attack there ({sure.name})"
         members, risky = int(self.records["member"].gt(0).sum()), int(self.records["exposed"].sum())
         return (
             f"{begin} ({row.name}) reaches an advantage of {numbers}: {leaks}. "
-            f"At a false-positive rate of 1% it finds {row[rate]:.1%} of the members "
-            f"({row[f'{rate}.ci_low']:.1%} to {row[f'{rate}.ci_high']:.1%}; "
+            f"At a false-positive rate of 1% {by} finds {sure[_EXPOSURE]:.1%} of the members "
+            f"({sure[f'{_EXPOSURE}.ci_low']:.1%} to {sure[f'{_EXPOSURE}.ci_high']:.1%}; "
             f"{expected:.3g} false positives expected). "
             f"Of the {len(self.records)} records, {members} were members{several}; "
             f"{risky} of these are exposed at that rate"
-            f"{self._chance(members, row['non_members'])}. A better attack may find more."
+            f"{self._chance(members, row['non_members'])}. {self._disparity_sentence()}"
+            "A better attack may find more."
         )
+
+    @cached_property
+    def groups(self) -> pd.DataFrame:
+        """Success of the strongest attack of `family` within each group of `groups=`.
+
+        Columns: `members` and `non_members` (numbers of records); `note`, why a group has no
+        numbers; advantage, AUC and true-positive rates at 10% and 1% with intervals. Thresholds of
+        decisions are those of all records; false-positive rates are those within the group.
+
+        Raises:
+            AuditError: If no groups were given.
+        """
+        return measure_groups(*self._strongest_trials, self._given_groups)
+
+    @cached_property
+    def disparity(self) -> pd.DataFrame:
+        """Largest difference of each metric between two groups; no row if fewer are large enough.
+
+        Columns: `highest` and `lowest`, the groups; `difference` with `.ci_low` and `.ci_high`,
+        which hold for all pairs of groups at once.
+        """
+        return largest_disparities(*self._strongest_trials, self._given_groups, self.groups)
+
+    @property
+    def _given_groups(self) -> NDArray[np.object_]:
+        if self.models.groups is None:
+            raise AuditError("no groups were given; name them by groups=")
+        return self.models.groups
+
+    @cached_property
+    def _strongest_trials(self) -> tuple[ScoredTrials, BoolArray]:
+        return self._combine(self._choose("advantage", self.family))
+
+    def _disparity_sentence(self) -> str:
+        if self.models.groups is None or self.disparity.empty:
+            return ""
+        found, values = self.disparity.astype(object).loc["advantage"], self.groups["advantage"]
+        high, low = found["highest"], found["lowest"]
+        return (
+            f"Between groups the advantage differs by up to {found['difference']:.3f} "
+            f"({found['difference.ci_low']:.3f} to {found['difference.ci_high']:.3f}): "
+            f"{values[high]:.3f} for {high}, {values[low]:.3f} for {low}. "
+        )
+
+    def positive_predictive_value(self, prevalence: float, rate: float = 0.01) -> pd.DataFrame:
+        """Probability that a record that an attack calls a member at a false-positive rate is one.
+
+        Args:
+            prevalence: Share of members among the records that an attacker asks about, in (0, 1).
+            rate: False-positive rate, in (0, 1).
+
+        Returns:
+            A row for each attack: `ppv`, `ppv.ci_low` and `ppv.ci_high`. The true-positive rate
+            and its interval are those of `at-most`.
+
+        Raises:
+            AuditError: If an argument is out of range.
+        """
+        for name, value in (("prevalence", prevalence), ("rate", rate)):
+            if not 0 < value < 1:
+                raise AuditError(f"{name} must be above 0 and below 1; got {value}.")
+        false = rate * (1 - prevalence)
+        rows = {}
+        for name, trials in self._trials.items():
+            found = flatten({"ppv": trials.true_positive_rate(rate)})
+            rows[name] = {
+                key: prevalence * true / (prevalence * true + false) for key, true in found.items()
+            }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("attack")
 
     def _chance(self, members: int, others: int) -> str:
         """Number of members that are exposed by chance; unknown for medians over many models."""
@@ -311,8 +406,21 @@ class AuditResult:
         parts = [f"{', '.join(names)} ({reason})" for reason, names in reasons.items()]
         return f"Not run: {'; '.join(parts)}." if parts else ""
 
-    def report(self, path: str | Path) -> Path:
+    def report(
+        self,
+        path: str | Path,
+        *,
+        title: str = "Membership audit",
+        model: str | None = None,
+        data: str | None = None,
+    ) -> Path:
         """Writes one HTML page that needs no network.
+
+        Args:
+            path: File to write.
+            title: Heading of the page.
+            model: Name of the model; that of its class, if it is known.
+            data: Name of the data; the audited file, if there is one.
 
         Raises:
             OSError: If the file cannot be written.
@@ -323,12 +431,47 @@ class AuditResult:
             name = str(self.strongest_by("advantage", family).name).partition(" / ")[0]
             curve = self.roc.loc[self.roc["attack"] == name]
             lines.append(RocLine(f"{name} ({family})", curve))
-        exposed = self.records.loc[self.records["member"] > 0].head(_SHOWN_RECORDS)
+        grouped = self.models.groups is not None
+        facts = {
+            "model": model or self.model or "not named",
+            "data": data or self.data or "not named",
+            "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            "versions": describe_versions(),
+            "seed": str(self.seed),
+            "verdict about": f"family {self.family}",
+        }
         page = render_page(
-            self.verdict, self.basis, self._shown_table(), exposed, lines, self.not_run
+            lines,
+            title=title,
+            headline=self.verdict.partition(". ")[0] + ".",
+            verdict=self.verdict.partition(". ")[2],
+            counts=self._counts(),
+            facts=facts,
+            basis=self.basis,
+            answers=self.answers,
+            table=self._shown_table(),
+            not_run=self.not_run,
+            groups=format_success(self.groups, GROUP_METRICS) if grouped else None,
+            disparity=format_success(self.disparity, ["difference"]) if grouped else None,
+            records=self.records.loc[self.records["member"] > 0].head(_SHOWN_RECORDS),
+            confidence=f"{self.confidence:.0%}",
         )
         path.write_text(page, encoding="utf-8")
         return path
+
+    def _counts(self) -> dict[str, str]:
+        """Sizes and accuracies of the audited models."""
+        member = self.models.target_member
+        counts = {
+            "records": f"{member.shape[1]:,}",
+            "members": f"{member.sum(1).mean():,.0f}",
+            "reference models": str(self.models.references),
+        }
+        if CORRECTNESS.name in self.models.values:
+            correct = self.models.values[CORRECTNESS.name][self.models.targets]
+            counts["accuracy on members"] = f"{correct[member].mean():.3f}"
+            counts["accuracy on others"] = f"{correct[~member].mean():.3f}"
+        return counts
 
     def _repr_html_(self) -> str:
         """Verdict, table, basis and attacks that were not run, for notebooks."""
@@ -351,61 +494,74 @@ class AuditResult:
     def _names(self, family: Family) -> list[str]:
         return [name for name in self._trials if AUDIT_ATTACKS.get(name).family == family]
 
-    def _row(self, name: str) -> dict[str, object]:
-        trials = self._trials[name]
-        decision = np.zeros(trials.score.shape, dtype=bool)
-        for half in self._halves:
-            threshold = self._threshold(name, ~half)
-            decision[:, half] = trials.score[:, half] >= threshold
-        values = _flatten(_rates(trials, decision))
-        expected = {_EXPECTED.format(rate): rate * len(trials.others) for rate in RATES}
-        epsilon = max(self._epsilon(name, half) for half in self._halves)
-        counts = {"members": len(trials.members), "non_members": len(trials.others)}
-        family = AUDIT_ATTACKS.get(name).family
-        return {"family": family, **values, **expected, EPSILON: epsilon, **counts}
+    def _candidates(self, family: Family) -> list[str]:
+        """Attacks of a family; one that learns may also use the thresholds of signals."""
+        return self._names(family) + (self._names("threshold") if family == "learned" else [])
 
-    def _summary(self, trials: ScoredTrials, threshold: float) -> dict[str, RateInterval]:
-        return _rates(trials, trials.score >= threshold)
+    def _choose(self, metric: str, family: Family) -> tuple[str, str]:
+        """Attacks that the first and the second half report, each chosen by the other half."""
+        names = self._candidates(family)
+        first, second = (self._best(names, metric, ~half) for half in self._halves)
+        return first, second
+
+    def _combine(self, chosen: Sequence[str]) -> tuple[ScoredTrials, BoolArray]:
+        """Trials of the attacks of both halves, and decisions by the other half's threshold."""
+        trials = self._trials[chosen[0]]
+        decision, ranks = np.zeros(trials.score.shape, dtype=bool), trials.score.copy()
+        for name, half in zip(chosen, self._halves, strict=True):
+            scores = self._trials[name].score[:, half]
+            decision[:, half] = scores >= self._threshold(name, ~half)
+            ranks[:, half] = rank(scores)
+        if chosen[0] == chosen[1]:
+            return trials, decision
+        inflation = max(self._trials[name].inflation for name in chosen)
+        return ScoredTrials(ranks, trials.member, self.confidence, inflation), decision
+
+    def _row(self, chosen: Sequence[str]) -> pd.Series:
+        trials, decision = self._combine(chosen)
+        values: dict[Any, Any] = {"family": AUDIT_ATTACKS.get(chosen[0]).family}
+        values |= flatten(trials.success(decision))
+        values["tpr_at_fpr_0"] = trials.true_positive_rate(0.0).value
+        values |= {_EXPECTED.format(rate): rate * len(trials.others) for rate in RATES}
+        values[EPSILON] = max(map(self._epsilon, chosen, self._halves))
+        values |= {"members": len(trials.members), "non_members": len(trials.others)}
+        return pd.Series(values, name=" / ".join(dict.fromkeys(chosen)))
 
     def _threshold(self, name: str, records: BoolArray) -> float:
         """Threshold fitted on some records, or on shadow signals if there are any."""
         if self._shadow is not None and name in self._shadow:
             return self._shadow[name]
-        return self._trials[name].select(records).best_threshold()[1]
+        return self._choosing[name].select(records).best_threshold()[1]
 
     def _epsilon(self, name: str, half: BoolArray) -> float:
         """Lower bound on one half, at the best threshold of the other, of two such bounds."""
         level = 1 - (1 - self.confidence) / 2
-        trials = self._trials[name]
-        _, threshold = trials.select(~half).epsilon_threshold(self.delta, level)
-        return trials.select(half).epsilon_at(threshold, self.delta, level)
+        choosing = self._choosing[name].select(~half)
+        _, threshold = choosing.epsilon_threshold(self.delta, level)
+        return self._trials[name].select(half).epsilon_at(threshold, self.delta, level)
 
     def _best(self, names: Sequence[str], metric: str, records: BoolArray) -> str:
         """Attack with the largest value of a metric on some records."""
         return max(names, key=lambda name: self._measure(name, metric, records))
 
     def _measure(self, name: str, metric: str, records: BoolArray) -> float:
-        trials = self._trials[name].select(records)
+        trials = self._choosing[name].select(records)
         if metric == "advantage":
             return trials.best_threshold()[0]
         if metric == "auc":
             return trials.area().value
         if metric == EPSILON:
             return trials.epsilon_threshold(self.delta, self.confidence)[0]
-        return trials.true_positive_rate(_RATE_OF[metric]).value
+        return trials.true_positive_rate(RATE_OF[metric]).value
 
 
-def _rates(trials: ScoredTrials, decision: BoolArray) -> dict[str, RateInterval]:
-    powers = {key: trials.true_positive_rate(rate) for key, rate in _RATE_OF.items()}
-    return {"advantage": trials.advantage(decision), "auc": trials.area(), **powers}
-
-
-def _flatten(intervals: Mapping[str, RateInterval]) -> dict[str, float]:
-    columns: dict[str, float] = {}
-    for key, interval in intervals.items():
-        columns |= {key: interval.value}
-        columns |= {f"{key}.ci_low": interval.low, f"{key}.ci_high": interval.high}
-    return columns
+def _median_of_members(rates: Array, member: BoolArray) -> Array:
+    """Median over the models that trained with a record, shape [R]; NaN without one."""
+    rates = np.where(member, rates, np.nan)
+    known = ~np.isnan(rates).all(0)
+    median = np.full(member.shape[1], np.nan)
+    median[known] = np.nanmedian(rates[:, known], axis=0)
+    return median
 
 
 def _shadow_thresholds(

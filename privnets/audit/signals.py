@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
 from privnets.audit.files import AuditError, read_columns
-from privnets.audit.inputs import align, as_numbers
+from privnets.audit.groups import check_groups
+from privnets.audit.inputs import align, as_array, as_numbers
 from privnets.audit.model_signals import (
     ModelSignals,
     choose_limit,
@@ -41,6 +42,7 @@ _PROBABILITY_COLUMN = "probability_"
 _MEANINGS: Final = {
     "member": "1 for records of the training set and 0 for others",
     "labels": "the true class of each record",
+    "groups": "the group of each record",
 }
 _HIGHER_FOR_OTHERS = ("loss", "entropy")
 # exp(-loss) of larger losses is not a normal number, so they are not cross-entropies.
@@ -52,6 +54,7 @@ def load_signals(
     member: ArrayLike | str,
     labels: ArrayLike | str | None,
     *,
+    groups: ArrayLike | str | None = None,
     target: int | None = None,
     clip: float | None = None,
 ) -> ModelSignals:
@@ -60,11 +63,12 @@ def load_signals(
     Raises:
         AuditError: With the first mistake.
     """
-    columns, records = _columns(signals, member, labels)
+    columns, records = _columns(signals, member, labels, groups)
     given = {name: _scores(name, columns[name]) for name in SCORES if name in columns}
     models = {name: np.atleast_2d(values) for name, values in given.items()}
     single = all(values.ndim == 1 for values in given.values())
     derived: dict[str, Array] = {}
+    classes = stacked = None
     note = ""
     if PROBABILITIES in columns:
         probabilities, note = _check_probabilities(columns[PROBABILITIES])
@@ -72,6 +76,8 @@ def load_signals(
         stacked = probabilities.reshape(-1, *probabilities.shape[-2:])
         classes = _check_labels(columns.get("labels"), *stacked.shape[1:])
         derived = derive_from_probabilities(stacked, classes)
+    elif "labels" in columns:
+        classes = _number_labels(columns["labels"], next(iter(models.values())).shape[1])
     truth = check_member(columns.get("member"), single=single)
     oriented: dict[str, Array] = {
         name: -values if name in _HIGHER_FOR_OTHERS else values for name, values in models.items()
@@ -92,7 +98,10 @@ def load_signals(
     targets = np.arange(len(truth)) if target is None else np.array([target])
     names = np.arange(truth.shape[1]).astype(object) if records is None else records
     notes = (note,) if note else ()
-    return ModelSignals(everything, signal, confidence, truth, targets, names, limit, notes)
+    parts = None if groups is None else check_groups(columns["groups"], truth.shape[1])
+    return ModelSignals(
+        everything, signal, confidence, truth, targets, names, limit, notes, classes, stacked, parts
+    )
 
 
 def _reference_signal(
@@ -119,7 +128,10 @@ def _is_cross_entropy(loss: Array) -> bool:
 
 
 def _columns(
-    signals: Signals, member: ArrayLike | str, labels: ArrayLike | str | None
+    signals: Signals,
+    member: ArrayLike | str,
+    labels: ArrayLike | str | None,
+    groups: ArrayLike | str | None = None,
 ) -> tuple[dict[str, Any], NDArray[np.object_] | None]:
     """Arrays by name, with `member` and `labels`, and labels of records if a table has them."""
     if isinstance(signals, str | Path):
@@ -142,7 +154,7 @@ def _columns(
             f"(columns {_PROBABILITY_COLUMN}0, {_PROBABILITY_COLUMN}1, ...); got {names}"
         )
     if table is not None and "model" in table.columns:
-        for name, value in (("member", member), ("labels", labels)):
+        for name, value in (("member", member), ("labels", labels), ("groups", groups)):
             if value is not None and not isinstance(value, str):
                 raise AuditError(
                     f"{name} must name a column of a table with the column 'model', whose rows "
@@ -151,10 +163,11 @@ def _columns(
     found["member"] = _find_column("member", member, columns)
     if labels is None:
         labels = next((name for name in _LABELS if name in columns), None)
-    if labels is not None:
-        found["labels"] = _find_column("labels", labels, columns)
-        if isinstance(labels, str) and np.ndim(found["labels"]) == 2:
-            found["labels"] = _same_for_all(labels, np.asarray(found["labels"]))
+    for name, value in (("labels", labels), ("groups", groups)):
+        if value is not None:
+            found[name] = _find_column(name, value, columns)
+        if isinstance(value, str) and np.ndim(found[name]) == 2:
+            found[name] = _same_for_all(value, np.asarray(found[name]))
     frame = found.get(PROBABILITIES)
     if isinstance(frame, pd.DataFrame) and set(range(frame.shape[1])) == {*frame.columns}:
         found[PROBABILITIES] = frame[sorted(frame.columns)]
@@ -316,6 +329,19 @@ def _check_labels(value: Any, records: int, classes: int) -> NDArray[np.int64]:
         wrong = numbers[(labels != numbers) | (labels < 0) | (labels >= classes)][0]
         raise AuditError(f"labels must be classes from 0 to {classes - 1}; got {wrong:g}")
     return labels
+
+
+def _number_labels(value: Any, records: int) -> NDArray[np.int64]:
+    """Numbers from 0 of classes of any type."""
+    labels = as_array("labels", value)
+    if labels.shape != (records,):
+        raise AuditError(
+            f"labels must have shape {[records]}, one for each record; got {list(labels.shape)}"
+        )
+    if pd.isna(labels).any():
+        raise AuditError("labels must not hold missing values")
+    codes: NDArray[np.int64] = pd.factorize(labels, sort=True)[0].astype(np.int64)
+    return codes
 
 
 def check_member(value: Any, *, single: bool) -> BoolArray:

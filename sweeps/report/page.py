@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from privnets.audit.page import page_style
 from sweeps.analysis.comparison import Comparison, compare_sweeps
 from sweeps.analysis.export import write_file_atomically
 from sweeps.analysis.remarks import front_remarks
@@ -84,7 +85,7 @@ def render_page(reports: Sequence[ReportContents], folder: Path | None = None) -
         reports=reports,
         compared=_comparison(reports) if len(reports) > 1 else None,
         policy=_security_policy(scripts),
-        style=Markup(_template_text("page.css")),
+        style=Markup(page_style()),
         scripts=[Markup(script) for script in scripts],
         describe_figure=describe_figure,
         figure_json=figure_json,

@@ -227,6 +227,6 @@ def test_a_forest_on_adult_leaks_to_reference_attacks() -> None:
     model = RandomForestClassifier(50, random_state=0).fit(x[member], y[member])
     result = privnets.audit_model(model, x, y, member, references=12, map=map)
     auc = result.table["auc"]
-    assert (auc[result.table["family"] != "threshold"] > 0.7).all()
+    assert (auc[result.table["family"].isin(["offline", "online"])] > 0.7).all()
     assert auc["rmia_online"] > 0.8
     assert auc["rmia_online"] > auc["loss"] + 0.1

@@ -14,10 +14,8 @@ from scipy.special import ndtr, ndtri
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from privnets.audit.rates import (
-    RateInterval,
     ScoredTrials,
     epsilon_bounds,
-    mean_interval,
     wilson,
 )
 
@@ -200,20 +198,17 @@ def test_no_lower_end_rests_on_a_rate_without_false_positives() -> None:
     assert ScoredTrials(scores, member).true_positive_rate(0.001).low == 0
 
 
-def test_the_mean_of_two_intervals_is_narrower_than_each() -> None:
-    scores, member = gaussian_scores(1.0, 200)
-    part = ScoredTrials(scores, member).area()
-    mean = mean_interval([part, part], independent=True)
-    assert mean.value == pytest.approx(part.value)
-    assert mean.high - mean.low == pytest.approx((part.high - part.low) / math.sqrt(2))
-    same = mean_interval([part, part], independent=False)
-    assert (same.value, same.low, same.high) == pytest.approx((part.value, part.low, part.high))
-
-
-@pytest.mark.parametrize("independent", [True, False])
-def test_the_mean_of_rates_without_a_lower_end_has_none(independent: bool) -> None:
-    open_ended, known = RateInterval(0.1, 0.0, 0.3), RateInterval(0.3, 0.2, 0.4)
-    none = mean_interval([open_ended, open_ended], independent=independent)
-    assert none.low == 0
-    one = mean_interval([open_ended, known], independent=independent)
-    assert one.low == pytest.approx((0.0 + 0.2) / 2)
+@pytest.mark.parametrize("models", [1, 10])
+def test_inflation_widens_every_interval_as_fewer_trials_do(models: int) -> None:
+    plain = tied_scores(0, models, records=4_000)
+    wide = ScoredTrials(plain.score, plain.member, inflation=4.0)
+    decision = plain.score > 6
+    pairs = [(each.area(), each.advantage(decision)) for each in (plain, wide)]
+    for one, four in zip(*pairs, strict=True):
+        assert four.value == one.value
+        # Wilson's intervals grow with the root of the variance, but for their centres.
+        assert four.high - four.low == pytest.approx(2 * (one.high - one.low), rel=0.05)
+    one, four = (each.true_positive_rate(0.2) for each in (plain, wide))
+    assert four.value == one.value
+    assert four.low < one.low
+    assert four.high > one.high

@@ -216,7 +216,7 @@ def test_wrong_signals_are_refused(signals: object, member: object, message: str
         ({"clip": 0.0}, "clip must be above 0"),
         ({"clip": "a"}, "clip must be above 0 and below 0.5; got 'a'"),
         ({"family": "online"}, "family must be one of threshold for these signals"),
-        ({"family": "white"}, "family must be one of threshold, offline, online"),
+        ({"family": "white"}, "family must be one of threshold, learned, offline, online"),
         ({"confidence": 95}, "confidence must be above 0 and below 1; got 95"),
         ({"delta": 1.0}, "delta must be at least 0 and below 1; got 1.0"),
         ({"shadow": {"loss": SCORE[:3]}, "shadow_member": [1, 0, 1]}, "too few records"),
