@@ -7,6 +7,8 @@ clipping, its fastest form, on Poisson batches without its data loader.
 - DP-SGD of a network 784-128-10, batches of about 256 of 2,048 records: this platform with a stack
   of 8 and with one model; a loop that writes ghost clipping out for the two layers; Opacus.
 - The same on two threads, in elapsed time: a stack of 8; Opacus.
+- DP-SGD of a network with its own `forward`, a residual link and a LayerNorm, 784-128-128-10, on the
+  same batches: this platform; its dense layers as an `nn.Sequential`; Opacus.
 - DP-SGD of the small convolutional network on 28x28 pixels, batches of about 128 of 1,024: this
   platform; a loop with gradients of single examples by `torch.func`; Opacus.
 - The small convolutional network without privacy, 8x8 pixels, batches of 64 of 500: this platform
@@ -44,6 +46,25 @@ _CLIP, _NOISE, _RATE = 1.0, 1.5, 0.002
 
 def _perceptron() -> nn.Sequential:
     return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+class _Residual(nn.Module):
+    """Network with its own `forward`, as most users write them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(784, 128), nn.Linear(128, 10)
+        self.norm, self.middle = nn.LayerNorm(128), nn.Linear(128, 128)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x).relu()
+        outputs: Tensor = self.last(hidden + self.middle(self.norm(hidden)).relu())
+        return outputs
+
+
+def _deep_perceptron() -> nn.Sequential:
+    middle = nn.ReLU(), nn.Linear(128, 128), nn.ReLU()
+    return nn.Sequential(nn.Linear(784, 128), *middle, nn.Linear(128, 10))
 
 
 def _data(records: int, *shape: int) -> tuple[Tensor, Tensor]:
@@ -185,6 +206,19 @@ def _rows(
     ]
 
 
+def _residual_rows(vectors: tuple[Tensor, Tensor, float]) -> list[dict[str, object]]:
+    opacus: Contestants = {"Opacus": (1, partial(_opacus, _Residual, *vectors))}
+    return _rows(
+        "private residual network",
+        {
+            "this platform, stack of 8": (8, partial(_private, _Residual, 8, *vectors)),
+            "this platform, one": (1, partial(_private, _Residual, 1, *vectors)),
+            "dense layers as nn.Sequential": (1, partial(_private, _deep_perceptron, 1, *vectors)),
+            **(opacus if importlib.util.find_spec("opacus") else {}),
+        },
+    )
+
+
 def main() -> None:
     """Measure and publish."""
     argparse.ArgumentParser(description=__doc__).parse_args()
@@ -208,6 +242,7 @@ def main() -> None:
             **(opacus if has_opacus else {}),
         },
     )
+    rows += _residual_rows(vectors)
     rows += _rows(
         "private cnn",
         {
