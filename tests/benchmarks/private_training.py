@@ -7,8 +7,8 @@ clipping, its fastest form, on Poisson batches without its data loader.
 - DP-SGD of a network 784-128-10, batches of about 256 of 2,048 records: this platform with a stack
   of 8 and with one model; a loop that writes ghost clipping out for the two layers; Opacus.
 - The same on two threads, in elapsed time: a stack of 8; Opacus.
-- DP-SGD of a network with its own `forward`, a residual link and a LayerNorm, 784-128-128-10, on the
-  same batches: this platform; its dense layers as an `nn.Sequential`; Opacus.
+- DP-SGD of a network with its own `forward`, a residual link and a LayerNorm, 784-128-128-10, on
+  the same batches: this platform; its dense layers as an `nn.Sequential`; Opacus.
 - DP-SGD of the small convolutional network on 28x28 pixels, batches of about 128 of 1,024: this
   platform; a loop with gradients of single examples by `torch.func`; Opacus.
 - The small convolutional network without privacy, 8x8 pixels, batches of 64 of 500: this platform
