@@ -26,7 +26,7 @@ from privnets.differential_privacy.per_example import (
 )
 from privnets.differential_privacy.recording import Forward, Layouts, recorded_gradients
 from privnets.differential_privacy.tape import Tape, TapeForward, tape_gradients
-from privnets.networks.module_stacks import split_tensors
+from privnets.networks.module_stacks import split_tensors, tied_names
 
 _ELEMENTWISE: Final = (
     nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid,
@@ -285,13 +285,14 @@ def _agree(found: Sequence[ExampleGradients], right: Sequence[ExampleGradients])
 
 def _forward_of(module: nn.Module, *, training: bool) -> Forward:
     """Forward pass of a module in training or evaluation mode."""
-    names = list(split_tensors(module)[0])
+    names, aliases = list(split_tensors(module)[0]), tied_names(module)
 
     def forward(parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor) -> Tensor:
         if module.training != training:
             module.train(training)
         state = dict(zip(names, parameters, strict=True)) | dict(constants)
-        output: Tensor = functional_call(module, state, (x,))
+        tied = {alias: state[name] for alias, name in aliases.items()}
+        output: Tensor = functional_call(module, state | tied, (x,), tie_weights=False)
         return output
 
     return forward

@@ -67,7 +67,7 @@ class Materialised(ExampleGradients):
 
     def values(self) -> Tensor:
         """Returns the gradients."""
-        return self.gradients.flatten(2)
+        return self.gradients.reshape(*self.gradients.shape[:2], -1)
 
 
 @dataclass(frozen=True, eq=False)

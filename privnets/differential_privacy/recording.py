@@ -129,6 +129,9 @@ class Recorder(TorchFunctionMode):
         own = [1] * (output.ndim - parameter.ndim) + list(parameter.shape)
         if examples is None or examples < 0 or own.pop(examples) != 1:
             return False
+        shape = [*output.shape[:examples], *output.shape[examples + 1 :]]
+        if any(size not in (1, whole) for size, whole in zip(own, shape, strict=True)):
+            return False  # repeats more than single numbers
 
         def rule(inputs: Tensor, gradient: Tensor) -> ExampleGradients:
             return Materialised(gradient.sum_to_size(*gradient.shape[:2], *own))
@@ -347,7 +350,7 @@ def _name(func: _Function) -> str:
     return getattr(func, "__name__", str(func))
 
 
-_EXPANSIONS: Final = {Tensor.expand, Tensor.expand_as, torch.broadcast_to, Tensor.broadcast_to}
+_EXPANSIONS: Final = {Tensor.expand, Tensor.expand_as, Tensor.repeat}
 
 
 def _lstm(x: Tensor, *others: Any) -> Any:

@@ -35,7 +35,7 @@ class ModuleStack:
     def __init__(self, module: torch.nn.Module, *, vectorised: bool = True) -> None:
         """Wraps a module; its own parameters are not used."""
         self.module, self.vectorised = module, vectorised
-        self._names = list(split_tensors(module)[0])
+        self._names, self._aliases = list(split_tensors(module)[0]), tied_names(module)
 
     def __call__(
         self, parameters: Sequence[Tensor], *inputs: Tensor, buffers: Tensors | None = None
@@ -56,7 +56,8 @@ class ModuleStack:
         return torch.stack(outputs)
 
     def _call(self, state: Tensors, *inputs: Tensor) -> Tensor:
-        output: Tensor = functional_call(self.module, dict(state), inputs)
+        tied = {alias: state[name] for alias, name in self._aliases.items() if name in state}
+        output: Tensor = functional_call(self.module, {**state, **tied}, inputs, tie_weights=False)
         return output
 
 
@@ -88,6 +89,21 @@ def split_tensors(module: torch.nn.Module) -> tuple[dict[str, Tensor], dict[str,
     for name, parameter in module.named_parameters():
         (trained if parameter.requires_grad else others)[name] = parameter
     return trained, others | dict(module.named_buffers())
+
+
+def tied_names(module: torch.nn.Module) -> dict[str, str]:
+    """Other names of shared tensors, with the name that `split_tensors` gives them.
+
+    `functional_call` finds them itself, but then loses the tensors of a layer that occurs twice.
+    """
+    first: dict[int, str] = {}
+    aliases: dict[str, str] = {}
+    for prefix, layer in module.named_modules():
+        for own, tensor in (*layer._parameters.items(), *layer._buffers.items()):
+            name = f"{prefix}.{own}" if prefix else own
+            if tensor is not None and first.setdefault(id(tensor), name) != name:
+                aliases[name] = first[id(tensor)]
+    return aliases
 
 
 def stack_states(

@@ -42,7 +42,7 @@ def _linear(inputs, outputs, **settings):
 
 
 def _parameter(*shape):
-    return lambda: nn.Parameter(torch.randn(*shape) / 2)
+    return lambda: nn.Parameter(torch.randn(shape) / 2)
 
 
 def _sequence(*layers):
@@ -191,6 +191,21 @@ def _products(module, x):
     return torch.einsum("bi,oi->bo", functional.prelu(h, module.slope), module.last)
 
 
+def _repeated_token(module, x):
+    return module.last(
+        torch.cat([module.token.repeat(len(x), 1, 1), x], dim=1).cumsum(1).tanh()[:, 2]
+    )
+
+
+def _scaled(module, x):
+    return module.last(x) / (1 + module.scale.exp())
+
+
+def _occurring_twice():
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.Tanh(), layer, nn.Tanh(), nn.Linear(6, 3))
+
+
 CASES = {
     # Sequences of layers with a form for stacks.
     "perceptron": ((6,), _sequence(_linear(6, 4), nn.GELU, _linear(4, 3))),
@@ -306,6 +321,12 @@ CASES = {
         ),
     ),
     "GRU cell": ((5, 4), _Cells),
+    "repeated token": (
+        (5, 4),
+        _make(_repeated_token, token=_parameter(1, 1, 4), last=_linear(4, 3)),
+    ),
+    "scalar": ((6,), _make(_scaled, scale=_parameter(), last=_linear(6, 3))),
+    "layer that occurs twice": ((6,), _occurring_twice),
 }
 # Modules that `vmap` cannot stack.
 ALONE = {
@@ -368,7 +389,9 @@ def _check(make, shape, *, vectorised, tolerance=1e-5):
     counted = torch.ones(_MODELS, _BATCH)
     counted[1, 6:] = 0
     examples = list(_examples(copy.deepcopy(modules), x, y))
-    norms = torch.stack([sum(g.flatten(1).square().sum(1) for g in own).sqrt() for own in examples])
+    norms = torch.stack(
+        [sum(g.reshape(_BATCH, -1).square().sum(1) for g in own).sqrt() for own in examples]
+    )
     clip = norms.median(1).values
     found, reason = _clip(modules, x, y, clip, counted, vectorised)
     weights = counted * (clip[:, None] / norms).clamp(max=1)
