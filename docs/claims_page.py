@@ -35,7 +35,9 @@ page. `sweeps claims SWEEP` judges any sweep.
 - A trend is Kendall's tau, from -1 (always falling) to 1 (always rising). A value is a mean over
   points, an order the mean difference of two metrics. Intervals hold the spread of training and
   the error of shared test records.
-- A trend that random orders of so few values and replicates would often show leaves it open.
+- A trend that random orders of so few values and replicates would often show leaves it open. If
+  even a perfect one would be such, the claim is not posed.
+- A bound is claimed of every point, and judged by the worst.
 - Points with a raised flag are left out of claims about attackers. Where only they are measured,
   the sweep cannot tell.
 - Settings are those that differ from the packaged study. Reduced settings may change a verdict;

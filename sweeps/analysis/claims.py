@@ -47,7 +47,8 @@ class ClaimFinding:
 
     Attributes:
         claim: The claim.
-        verdict: `cannot tell` where intervals leave it open, or nothing can be measured.
+        verdict: `cannot tell` where intervals leave it open, or nothing can be measured;
+            `not posed` where this design could not decide, whatever the results.
         quantity: Measured quantity in words.
         measured: Its value with the 95% interval; None without a value.
         why: Reasons for the verdict, as sentences.
@@ -103,6 +104,8 @@ def judge_claim(
     none is flagged or without a value. Of a sweep with unfinished points, values and orders are not
     judged, and claims with `given` can only agree.
 
+    With `every`, the range is that of each point, by intervals corrected for their number.
+
     `decreasing` and `increasing` agree or disagree if the interval of the trend lies on one side of
     0 and so strong a trend is unlikely by chance. `constant` agrees if every point's interval lies
     within 10% of its group's mean. It disagrees if the interval of some point, corrected for their
@@ -157,7 +160,8 @@ def _judge(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
         elif claim.given:
             verdict, measured, why = _judge_some_point(claim, replicates)
         else:
-            verdict, measured, why = _judge_mean(claim, replicates)
+            judge = _judge_every_point if claim.every else _judge_mean
+            verdict, measured, why = judge(claim, replicates)
     except _UnmeasurableError as reason:
         return ClaimFinding(claim, "cannot tell", quantity, None, f"Nothing measured: {reason}.")
     return ClaimFinding(claim, verdict, quantity, measured, why)
@@ -191,6 +195,38 @@ def _judge_mean(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
     else:
         reason = f"The interval is only in part {_describe_range(bounds)}"
     return verdict, measured, f"{reason} ({extent}).{_remarks(sample, _undefined_points(sample))}"
+
+
+def _judge_every_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
+    """Judges each point by an interval that holds for all points at once (Bonferroni)."""
+    sample, bounds = _claimed_sample(claim, replicates), _claimed_range(claim)
+    summary = _summarize({_range_key(claim): (sample.values, sample.errors)}, sample.test_sets)
+    points, (low, high) = len(summary.mean), np.array([bounds.ends]).T
+    lows, highs = summary.interval(1 - (1 - LEVEL) / points)
+    place = _farthest_point(summary, low, high)
+    worst = Interval(*(float(ends[place, 0]) for ends in (summary.mean, lows, highs)))
+    count, verdict = format_count(points, "point"), "cannot tell"
+    if len(sample.values) < 2:
+        reason = ONE_REPLICATE
+    elif ((highs < low) | (lows > high)).any():
+        verdict, reason = "disagrees", f"A point is not {_describe_range(bounds)}"
+    elif ((lows >= low) & (highs <= high)).all():
+        verdict, reason = "agrees", f"Every point is {_describe_range(bounds)}"
+    else:
+        reason = f"The intervals leave open whether every point is {_describe_range(bounds)}"
+    fields = varying_fields(sample.points)
+    (row,) = sample.points.loc[[sample.values.columns[place]]].to_dict("records")
+    why = f"{reason}, by intervals for {count} at once ({_replicates(sample)})."
+    why += f" Worst is {describe_config(row, fields)}."
+    return verdict, worst, why + _remarks(sample, _undefined_points(sample))
+
+
+def _farthest_point(summary: Summary, low: Array, high: Array) -> int:
+    """Point that lies the most standard errors beyond its range, or the fewest within it."""
+    margin = np.minimum(summary.mean - low, high - summary.mean)
+    scale = np.where(summary.error > 0, summary.error, np.finfo(float).tiny)
+    with np.errstate(over="ignore"):
+        return int((margin / scale).min(axis=1).argmin())
 
 
 def _judge_some_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
@@ -270,8 +306,7 @@ def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> _Judgemen
         values, errors = (pd.DataFrame(np.hstack(part), sample.values.index) for part in parts)
         verdict, reason = judge_constancy(_summarize({"": (values, errors)}, sample.test_sets))
     else:
-        units = _independent_seeds(sample.test_sets)
-        verdict, reason = judge_trend(claim.trend or "", groups, trend, units)
+        verdict, reason = judge_trend(claim.trend or "", groups, trend)
     why = (
         f"{reason} (mean over {_replicates(sample)}; {describe_extent(groups, pooled)}). "
         f"The metric changes by {change} {describe_ends(axis, groups)}."
@@ -383,17 +418,6 @@ def _mean_over_seeds(measured: tuple[Array, Array], sample: _Sample) -> Interval
     # One replicate has no spread, so the errors of its records would not suffice.
     errors = errors if len(values) > 1 else errors * math.nan
     return _interval(_summarize({"": (values, errors)}, sample.test_sets), 0, 0)
-
-
-def _independent_seeds(test_sets: pd.DataFrame) -> int:
-    """Number of seeds, reduced by Kish's design effect of common test records; at least 1.
-
-    The errors of two seeds correlate by at most the common share of their test sets (Kish, Survey
-    Sampling, 1965, section 5.4).
-    """
-    by_set = test_sets["test_overlap"].fillna(1.0).groupby(test_sets["test_set"])
-    common = (by_set.size() * (by_set.size() - 1) * by_set.mean()).sum()
-    return max(1, int(len(test_sets) ** 2 / (len(test_sets) + common)))
 
 
 def _range_key(claim: Claim) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.flags import is_flagged
+from sweeps.analysis.flags import FLAG_TEXTS, is_flagged, raised_flags
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.results import (
     CONFIRMING,
@@ -30,6 +30,7 @@ NOT_BEATEN: Final = (
     "No point of the front is shown to be better than the trivial model, which always gives the "
     "most frequent class or the mean"
 )
+_SHOWN_FLAGS: Final = 3
 
 
 def front_remarks(
@@ -53,7 +54,12 @@ def front_remarks(
     if front.empty:
         empty = explain_empty_front(result, objectives, include_flagged=include_flagged)
         return [empty, *private]
-    sentences = (note_unconfirmed(result), _note_early_end(result), _note_cut_front(result))
+    sentences = (
+        note_unconfirmed(result),
+        _note_early_end(result),
+        _note_cut_front(result),
+        _note_two_replicates(result),
+    )
     trivial = note_trivial_model(front, objectives or result.objectives)
     return [*(sentence for sentence in (*trivial, *sentences) if sentence), *private]
 
@@ -102,8 +108,12 @@ def explain_empty_front(
             for metric, bounds in result.study.constraints.items()
         )
         return f"{none} meets the constraints and can be compared: {'; '.join(limits)}."
-    hint = "; --include-flagged keeps flagged ones" if counts[FLAGGED] else ""
-    return f"{none} reports every objective without a raised flag{hint}."
+    if counts[FLAGGED]:
+        raised = raised_flags(result.points).sum()
+        common = [str(flag) for flag in raised.nlargest(_SHOWN_FLAGS).index if raised[flag]]
+        reasons = "; ".join(f"{FLAG_TEXTS.get(f, f)} at {raised[f]}" for f in common)
+        return f"{none} is free of flags ({reasons}). --include-flagged keeps flagged points."
+    return f"{none} reports every objective."
 
 
 def count_exclusions(
@@ -140,6 +150,13 @@ def note_unconfirmed(result: Result) -> str:
         f"No point is confirmed{when}: these are the best of many trainings with single seeds, and "
         "on average worse than they look."
     )
+
+
+def _note_two_replicates(result: Result) -> str:
+    """Warning that two replicates hardly show a spread: nominal 95% intervals hold 83% to 92%."""
+    if len(result.reported_seeds) != 2:
+        return ""
+    return "Two replicates are too few for intervals that mean something; take at least three."
 
 
 def _note_early_end(result: Result) -> str:

@@ -18,9 +18,11 @@ import pandas as pd
 from privnets.summary import LEVEL, Array, Summary
 from sweeps.analysis.statistics import NORMAL_QUANTILE, Interval
 from sweeps.analysis.tables import varying_fields
-from sweeps.analysis.text import format_number
+from sweeps.analysis.text import format_count, format_number
 
-Verdict = Literal["agrees", "disagrees", "cannot tell"]
+Verdict = Literal["agrees", "disagrees", "cannot tell", "not posed"]
+"""`not posed` where no result of this design could decide."""
+
 TOLERANCE = 0.1
 """Share of a group's mean within which a metric counts as constant."""
 
@@ -147,23 +149,30 @@ def group_points(
     ], pooled
 
 
-def judge_trend(
-    claimed: str, groups: Sequence[TrendGroup], trend: Interval, units: int
-) -> tuple[Verdict, str]:
+def judge_trend(claimed: str, groups: Sequence[TrendGroup], trend: Interval) -> tuple[Verdict, str]:
     """Verdict on a trend that is claimed to be increasing or decreasing; its reason.
+
+    Seeds are independent: the error of common test records moves all points of a curve alike, and
+    ranks do not change.
 
     Args:
         claimed: The claimed direction.
         groups: Groups with common seeds.
         trend: Mean over groups and seeds of Kendall's tau, with its interval.
-        units: Number of independent seeds, where those that share a test set are not.
     """
-    if len(groups[0].values) < 2:
+    seeds = len(groups[0].values)
+    chance = _chance_score(groups, seeds)
+    if chance >= 1 - _ROUNDING:
+        return "not posed", (
+            f"Chance alone may order {_count_values(groups)} in {format_count(seeds, 'replicate')} "
+            "perfectly; add values or replicates"
+        )
+    if seeds < 2:
         return "cannot tell", ONE_REPLICATE
     if trend.low <= 0 <= trend.high:
         return "cannot tell", "The interval of the trend contains 0"
     score = float(np.mean([group.scores() for group in groups]))
-    if abs(score) <= _chance_score(groups, units) + _ROUNDING:
+    if abs(score) <= chance + _ROUNDING:
         return (
             "cannot tell",
             "With so few values and replicates, chance alone may show such a trend",
@@ -171,6 +180,10 @@ def judge_trend(
     rises = trend.mean > 0
     verdict: Verdict = "agrees" if rises == (claimed == "increasing") else "disagrees"
     return verdict, f"The interval of the trend lies {'above' if rises else 'below'} 0"
+
+
+def _count_values(groups: Sequence[TrendGroup]) -> str:
+    return format_count(max(len(np.unique(group.axis)) for group in groups), "value")
 
 
 def _chance_score(groups: Sequence[TrendGroup], units: int) -> float:

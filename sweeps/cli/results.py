@@ -236,7 +236,7 @@ def claims(
         Literal["text", "markdown"], typer.Option("--format", help="Form of the output.")
     ] = "text",
 ) -> None:
-    """Judge the published claims of sweeps: agrees, disagrees or cannot tell, and why.
+    """Test the claims of a study on its results: agrees, disagrees, cannot tell or not posed.
 
     A sweep of a packaged study is judged by the claims that the study has today.
     """

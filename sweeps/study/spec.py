@@ -201,6 +201,7 @@ class Claim(Bounds):
         at_most: Largest mean of the metric that the claim allows.
         above: Metric that `metric` exceeds on average over the same points.
         by: Least excess of `metric` over `above`.
+        every: Whether a value or an order is claimed of every point, not of the mean over points.
         where: Values of other fields for which the claim is made.
         elsewhere: Values of fields in `where` at which `above` is taken instead.
         given: Ranges of other metrics; the claim is then about some point within them.
@@ -214,6 +215,7 @@ class Claim(Bounds):
     trend: Literal["decreasing", "increasing", "constant"] | None = None
     above: Text | None = None
     by: Limit = 0.0
+    every: bool = False
     where: dict[str, Value] = Field(default_factory=dict)
     elsewhere: dict[str, Value] = Field(default_factory=dict)
     given: dict[str, Bounds] = Field(default_factory=dict)
@@ -230,6 +232,8 @@ class Claim(Bounds):
             raise ValueError("one of three: axis and trend; at_least or at_most; above")
         if self.given and (self.trend or self.elsewhere or self.metric in self.given):
             raise ValueError("given without trend and elsewhere, and with other metrics")
+        if self.every and (self.trend or self.given):
+            raise ValueError("every with a value or an order, and without given")
         if self.elsewhere and (self.above is None or not self.elsewhere.keys() <= {*self.where}):
             raise ValueError("elsewhere with above, and with fields that where has too")
         return self

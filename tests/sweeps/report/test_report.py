@@ -106,7 +106,7 @@ def test_a_sweep_of_flagged_points_alone_shows_them_and_says_so():
     page = ReportPage(render(SyntheticSweep(study=membership_study(), tradeoff_points=points)))
     names = {trace["name"] for trace in page.figures["front-chart"]["data"] if trace.get("name")}
     assert any(name.startswith("flagged") for name in names)
-    assert "without a raised flag; --include-flagged keeps flagged ones." in page.sections["front"]
+    assert "--include-flagged keeps flagged points." in page.sections["front"]
     assert (
         f"Points left out of the front: {len(points)} with a raised flag."
         in (page.sections["front"])
