@@ -12,6 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from privnets.data.files import UserFormError
+from privnets.data.table_files import read_frame
+
 MAX_BYTES: Final = 2**30
 """Largest size of a file, and of its content once it is decompressed."""
 
@@ -44,9 +47,11 @@ def read_columns(path: Path) -> dict[str, Any] | pd.DataFrame:
         check_size(path.stat().st_size, path)
         if suffix == ".npz":
             return _read_npz(path)
-        return pd.read_csv(path) if suffix == ".csv" else _read_parquet(path)
+        return read_frame(path) if suffix == ".csv" else _read_parquet(path)
     except AuditError:
         raise
+    except UserFormError as error:
+        raise AuditError(f"{path} cannot be read: it has {error.given}") from error
     except _DAMAGES as error:
         reason = str(error).partition("\n")[0]
         raise AuditError(f"{path} cannot be read: {reason}") from error
@@ -71,6 +76,8 @@ def _read_npz(path: Path) -> dict[str, Any]:
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     schema = pq.read_schema(path)
+    if len(set(schema.names)) < len(schema.names):
+        raise AuditError(f"{path} has a column twice; got the columns {', '.join(schema.names)}")
     # Dictionaries keep equal texts as one; nested columns are of no use here.
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     plain = [field.name for field in schema if not pa.types.is_nested(field.type)]

@@ -120,7 +120,7 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
     """
     import pandas as pd  # half a second to import
 
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    suffix = (path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix).lower()
     if suffix not in (".csv", ".parquet") or path.suffix == ".gz" != suffix == ".parquet":
         raise UserFormError(field, str(path), "a file that ends in .csv, .csv.gz or .parquet")
     try:

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+import privnets
 from privnets import data
+from privnets.audit.files import AuditError
 from privnets.data.table_files import STANDARD, TableFormat, read_frame
 from privnets.data.user_files import set_folder
 
@@ -266,3 +268,15 @@ def test_settings_without_a_meaning_are_refused(settings):
     with pytest.raises(ValidationError):
         TableFormat(**settings)
     assert TableFormat() == STANDARD
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_saved_signals_with_a_repeated_column_are_refused(folder, kind):
+    path = folder / f"e.{kind}"
+    if kind == "csv":
+        path.write_text("confidence,confidence,member\n" + "0.5,0.9,1\n0.5,0.2,0\n" * 200)
+    else:
+        columns = [pa.array([0.5, 0.9] * 200)] * 2
+        pq.write_table(pa.Table.from_arrays(columns, names=["confidence"] * 2), path)
+    with pytest.raises(AuditError, match="twice"):
+        privnets.audit_signals(str(path))
