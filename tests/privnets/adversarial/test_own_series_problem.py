@@ -15,6 +15,7 @@ from privnets.adversarial.training.releasers import build_releaser
 from privnets.data import UserFormError
 from privnets.data.user_files import set_folder
 from privnets.randomness import generator
+from tests.privnets.adversarial.releases import split_parts
 
 SERIES, STEPS, WINDOW = 30, 23, 8
 FORM = {
@@ -68,7 +69,7 @@ def test_windows_are_successive_readings_of_one_series(readings) -> None:
     known = ordered["home"].map({"no": 0, "yes": 1}).fillna(-1)
     np.testing.assert_array_equal(records.secret[records.present], known)
     assert (records.secret[~records.present] == -1).all()
-    parts = list(vars(splits).values())
+    parts = split_parts(splits)
     houses = [set(records.group[part].tolist()) for part in parts]
     assert sum(map(len, houses)) == len(set.union(*houses)) == SERIES
     sizes = problem.split_sizes(config)
@@ -82,7 +83,7 @@ def test_few_series_are_cut_into_blocks(readings, tmp_path) -> None:
     records, (splits,) = problem.load_records([config_of(window=4)])
     blocks = len(set(records.group.tolist()))
     assert blocks >= 20
-    assert sum(len(part) for part in vars(splits).values()) == len(records.x)
+    assert sum(len(part) for part in split_parts(splits)) == len(records.x)
 
 
 def test_a_game_trains_on_them(readings) -> None:

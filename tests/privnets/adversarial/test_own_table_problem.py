@@ -16,6 +16,7 @@ from privnets.config import flatten, nest
 from privnets.data import UserFormError
 from privnets.data.user_files import set_folder
 from privnets.randomness import generator
+from tests.privnets.adversarial.releases import split_parts
 
 FORM = {"table": "people.csv", "secret": "sex", "utility": "income", "ignore": ["id"]}
 RECORDS = 400
@@ -56,7 +57,7 @@ def test_attributes_are_scaled_and_labels_are_no_attributes(people) -> None:
     np.testing.assert_array_equal(records.x[:, 2:4].argmax(1), people["town"] == "Bonn")
     np.testing.assert_array_equal(records.secret, people["sex"] == "M")
     np.testing.assert_array_equal(records.utility, people["income"])
-    parts = np.concatenate(list(vars(splits).values()))
+    parts = np.concatenate(split_parts(splits))
     np.testing.assert_array_equal(np.sort(parts), np.arange(RECORDS))
 
 
@@ -77,7 +78,7 @@ def test_several_secrets_are_one_of_all_combinations(people) -> None:
     assert (problem.spec.secret_classes, problem.spec.utility_classes) == (4, 0)
     expected = 2 * (people["sex"] == "M") + (people["hand"] == "right")
     np.testing.assert_array_equal(records.secret, expected)
-    for part in vars(splits).values():
+    for part in split_parts(splits):
         assert set(records.secret[part]) == {0, 1, 2, 3}
 
 
@@ -86,7 +87,7 @@ def test_every_part_of_every_seed_knows_every_secret(people) -> None:
     configs = [config_of().model_copy(update={"seed": seed}) for seed in range(5)]
     records, splits = problem.load_records(configs)
     for split in splits:
-        for part in vars(split).values():
+        for part in split_parts(split):
             assert set(records.secret[part]) == {0, 1, 2}
 
 
