@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import math
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 from torch import Tensor
 
 from privnets.adversarial.attackers.neural import fit_utility
@@ -21,17 +24,31 @@ from privnets.adversarial.attackers.panel import (
 from privnets.adversarial.attackers.profiles import PROFILES, ProfileName
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
+from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
 from privnets.adversarial.problem import subsample
 from privnets.adversarial.problems.own import OwnProblem, OwnReference
 from privnets.adversarial.records import PARTS, Evidence, load_pool, select_exposure
 from privnets.adversarial.trained_releaser import TrainedReleaser
+from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.data import DataError
 from privnets.randomness import generator
 
 _BEST: Final = "privacy/attacker_balanced_accuracy"
 _FLOOR: Final = "floor/attacker_balanced_accuracy"
 _LEAKAGE: Final = "privacy/leakage"
-_INTERVAL: Final = 1.96  # standard errors, for 95%
+_RISK: Final = 0.05  # that an interval misses
+_BLIND_SPOT: Final = (
+    "Not seen: records unlike those that were checked, other releases of the same records, columns "
+    "that --keep copies, and better attackers."
+)
+GATED_OF_RELEASES: Final = {
+    "balanced_accuracy": (0.0, 1.0),
+    "excess": (0.0, 1.0),
+    "leakage": (0.0, math.inf),
+}
+"""Metrics of a released file that a limit may be about, with the range of their values."""
+
 _SMALL: Final = 0.05  # excess of balanced accuracy that a check must be able to see
 
 
@@ -41,42 +58,115 @@ class ReleaseCheck:
 
     Attributes:
         result: Scores of every attacker.
+        utility: What the release keeps, by description: value and standard error.
         attack: Records that attackers learned from.
         validation: Records that tuned them.
         test: Records that they are scored on.
     """
 
     result: PanelResult
+    utility: Mapping[str, tuple[float, float]]
     attack: int
     validation: int
     test: int
 
-    def interval(self, key: str) -> tuple[float, float, float]:
-        """Value of a metric and its 95% interval, from the errors of the test records."""
-        value = self.result.metrics[key]
-        error = _INTERVAL * self.result.standard_errors.get(key, float("nan"))
-        return value, value - error, value + error
+    @property
+    def floor(self) -> float:
+        """Balanced accuracy that needs no release."""
+        return self.result.metrics[_FLOOR]
+
+    @property
+    def strongest(self) -> str:
+        """Attacker with the largest balanced accuracy on test, whichever validation chose."""
+        return max(self._accuracies, key=lambda name: self._accuracies[name][0])
+
+    @property
+    def balanced_accuracy(self) -> tuple[float, float, float]:
+        """That of the strongest attacker with a 95% interval, corrected for the choice.
+
+        The interval holds for all attackers at once (Bonferroni), and its upper end is the largest
+        of them. An attacker that has the release may ignore it, so nothing is below the floor.
+        """
+        quantile = float(ndtri(1 - _RISK / (2 * len(self._accuracies))))
+        scores = {n: (v, quantile * e) for n, (v, e) in self._accuracies.items()}
+        value, half = scores[self.strongest]
+        high = max(value + half for value, half in scores.values())
+        low, value, high = (max(end, self.floor) for end in (value - half, value, high))
+        return value, low, high
+
+    @property
+    def leakage(self) -> tuple[float, float, float]:
+        """Leakage of the secret in nats, with a 95% interval from the errors of test records."""
+        return self._interval(self.result.metrics[_LEAKAGE], self.result.standard_errors[_LEAKAGE])
+
+    @property
+    def _accuracies(self) -> dict[str, tuple[float, float]]:
+        """Balanced accuracy on test of each attacker, and its standard error."""
+        errors = self.result.standard_errors
+        return {
+            key.split("/")[2]: (value, errors[key])
+            for key, value in self.result.metrics.items()
+            if key.startswith("privacy/attacker/") and key.endswith("/balanced_accuracy")
+        }
+
+    @staticmethod
+    def _interval(value: float, error: float) -> tuple[float, float, float]:
+        half = float(ndtri(1 - _RISK / 2)) * error
+        return value, value - half, value + half
+
+    def check(
+        self, limits: Mapping[str, float] = MappingProxyType({}), *, judge: Judge = "upper"
+    ) -> GateResult:
+        """Compares the release with limits; see `AuditResult.check`.
+
+        Args:
+            limits: Largest `balanced_accuracy`, `excess` of it over the floor, or `leakage` (nats).
+            judge: End of the interval that must be at most the limit.
+
+        Raises:
+            AuditError: If a limit could never fail, or has another name.
+        """
+        value, low, high = self.balanced_accuracy
+        intervals = {
+            "balanced_accuracy": (value, low, high),
+            "excess": (value - self.floor, low - self.floor, high - self.floor),
+            "leakage": self.leakage,
+        }
+        checked = check_limits(limits.items(), GATED_OF_RELEASES)
+        answers = [
+            GateAnswer.of("release", limit, intervals[limit[0]], self.strongest, judge)
+            for limit in checked
+        ]
+        return GateResult(tuple(answers), _BLIND_SPOT)
 
     @property
     def verdict(self) -> str:
-        """Strongest attacker, floor and leakage in sentences."""
-        accuracy, low, high = self.interval(_BEST)
-        floor, notes = self.result.metrics[_FLOOR], self.result.notes
-        leakage, least, most = self.interval(_LEAKAGE)
+        """Strongest attacker, floor, leakage and utility in sentences."""
+        (accuracy, low, high), (leakage, least, most) = self.balanced_accuracy, self.leakage
+        notes, count = self.result.notes, len(self._accuracies)
         raised = [notes[key] for key in sorted(notes) if key.startswith("flag/")]
+        utility = (
+            f"utility that remains: {text} {self._text(*self._interval(*estimate))}"
+            for text, estimate in self.utility.items()
+        )
         return "\n".join(
             [
-                f"balanced accuracy of the strongest attacker: {accuracy:.3f} "
-                f"({low:.3f} to {high:.3f}), floor {floor:.3f}",
-                self._conclusion(low - floor, high - floor),
-                f"strongest attacker: {notes[_BEST]}",
+                f"balanced accuracy of the strongest of {count} attackers ({self.strongest}): "
+                f"{self._text(accuracy, low, high)}, floor {self.floor:.3f}",
+                self._conclusion(low - self.floor, high - self.floor),
+                f"validation chose: {notes[_BEST]}",
                 f"the floor is that {notes[_FLOOR]}",
                 f"leakage of the secret: {leakage:.3f} nats ({least:.3f} to {most:.3f})",
+                *utility,
                 f"{self.attack:,} records to learn from, {self.validation:,} to tune the "
                 f"attackers, {self.test:,} to test on; 95% intervals",
                 *(f"warning: {reason}" for reason in raised),
             ]
         )
+
+    @staticmethod
+    def _text(value: float, low: float, high: float) -> str:
+        return f"{value:.3f} ({low:.3f} to {high:.3f})"
 
     def _conclusion(self, least: float, most: float) -> str:
         """Sentence about the interval of the excess over the floor."""
@@ -135,12 +225,17 @@ def check_release(
     is_random = not torch.equal(redraw("one"), redraw("other"))
     exposures = (select_exposure(pool, parts[p], z[parts[p]]) for p in PARTS)
     evidence = Evidence(*exposures, is_random=is_random, redraw=redraw if is_random else None)
+    raw = select_exposure(pool, parts["test"])
+    utility = {"normalised error": normalized_error(problem, config, raw, evidence.test)}
     for result in _score(problem, config, evidence):
         if result is None:
             report()
-        else:
+        elif isinstance(result, PanelResult):
             score = result
-    return ReleaseCheck(score, len(own), len(splits.validation), len(splits.test))
+        else:
+            utility["accuracy of a network that was fitted to the release"] = result
+    estimates = {text: (estimate.value, estimate.error) for text, estimate in utility.items()}
+    return ReleaseCheck(score, estimates, len(own), len(splits.validation), len(splits.test))
 
 
 def checked_problem(
@@ -159,8 +254,10 @@ def checked_problem(
 
 def _score(
     problem: OwnProblem, config: AdversarialConfig, evidence: Evidence
-) -> Generator[PanelResult | None]:
+) -> Generator[PanelResult | Estimate | None]:
     fits = discard_progress(fit_utility(problem, [config], [evidence], "refitted utility"))
     (utility,) = yield from fits
+    if utility.likeliest_labels is not None:
+        yield utility_accuracy(torch.from_numpy(utility.log_p), evidence.test)
     labels, panel = [utility.likeliest_labels], build_panel(problem, config)
     yield from score_releases([evidence], panel, [config], labels)

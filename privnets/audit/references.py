@@ -104,10 +104,13 @@ def audit_model(
     signals, labels = _signals(interpret(answers, targets, outputs), targets, everyone)
     models = load_signals(signals, everyone, labels, groups=groups, target=0, clip=clip)
     notes = describe_equal_records(x, targets, inside) + _describe_equal_models(answers)
-    return AuditResult(
+    result = AuditResult(
         replace(models, notes=models.notes + notes), family=family, confidence=confidence,
         delta=delta, seed=seed, model=type(model).__name__,
     )  # fmt: skip
+    of_labels = {} if labels is None else {"labels": labels}
+    result.outputs = {**signals, "member": everyone, **of_labels}
+    return result
 
 
 def draw_halves(records: int, count: int, seed: int) -> BoolArray:

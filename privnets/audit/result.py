@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.special import expit
 
 from privnets.audit.attacks import AUDIT_ATTACKS, CORRECTNESS, FAMILIES, AuditAttack, Family
 from privnets.audit.files import AuditError
+from privnets.audit.gate import GateResult, Judge, check_limits, judge_audit
 from privnets.audit.groups import GROUP_METRICS, largest_disparities, measure_groups
 from privnets.audit.learned import cross_fit, rank
 from privnets.audit.model_signals import ModelSignals
@@ -46,6 +48,14 @@ METRICS: Final = ("advantage", "auc", *RATE_OF)
 """Metrics with an interval; 0 is the value of guessing, and for `auc` 0.5."""
 
 EPSILON: Final = "epsilon_lower_bound"
+GATED: Final = {
+    "advantage": (-1.0, 1.0),
+    "auc": (0.0, 1.0),
+    **{name: (0.0, 1.0) for name in RATE_OF},
+    EPSILON: (0.0, math.inf),
+}
+"""Metrics that a limit may be about, with the range of their values."""
+
 EXPOSED_RATE: Final = 0.01
 """A member counts as exposed if the attack finds it at this false-positive rate or below."""
 
@@ -67,6 +77,7 @@ class AuditResult:
         data: Name of the audited file, for the page; empty without one.
         answers: Line and outcome of each limit that was checked last, for the page.
         unavailable: Reason why an attack was not run, by name.
+        outputs: Outputs of all models of `audit_model`, the audited one first; else empty.
     """
 
     def __init__(
@@ -86,6 +97,7 @@ class AuditResult:
         self.seed, self.model, self.data = seed, model, data
         self.answers: Sequence[tuple[str, bool]] = ()
         self.unavailable: dict[str, str] = {}
+        self.outputs: Mapping[str, NDArray[Any]] = {}
         self._trials: dict[str, ScoredTrials] = {}
         self._choosing: dict[str, ScoredTrials] = {}
         self._halves = _split_records(models.target_member, seed)
@@ -172,6 +184,74 @@ class AuditResult:
         if chosen[0] == chosen[1]:
             return pd.Series(self.table.loc[chosen[0]], name=chosen[0])
         return self._row(chosen)
+
+    def strongest_interval(
+        self, metric: str, family: Family | None = None
+    ) -> tuple[tuple[float, float, float], str]:
+        """Value of a metric, the ends of its interval, and the attack; see `judge_audit`.
+
+        A lower bound on epsilon has no interval: all three are the bound.
+        """
+        row = self.strongest_by(metric, family)
+        value, name = float(row[metric]), str(row.name)
+        if metric == EPSILON:
+            return (value, value, value), name
+        ends = self.table.loc[self._names(family or self.family), f"{metric}.ci_high"]
+        high = max(float(ends.max()), float(row[f"{metric}.ci_high"]))
+        return (value, float(row[f"{metric}.ci_low"]), high), name
+
+    def check(
+        self,
+        limits: Mapping[str, float] = MappingProxyType({}),
+        *,
+        judge: Judge = "upper",
+        family: Family | None = None,
+        **named: float,
+    ) -> GateResult:
+        """Compares the strongest attack of each family with limits, as `check(advantage=0.1)`.
+
+        Args:
+            limits: Metric to its largest value that passes, for names such as
+                `tpr_at_fpr_0.01`. Metrics are those of the table, and `epsilon_lower_bound`.
+            judge: What must be at most the limit: the `upper` end of the interval, the measured
+                value (`estimate`), or the `lower` end.
+            family: The only family to judge; all that could be run if None.
+            named: Further limits.
+
+        Raises:
+            AuditError: If a limit could never fail, or another argument is unknown.
+        """
+        families = self.families if family is None else (family,)
+        checked = check_limits([*limits.items(), *named.items()], GATED)
+        result = judge_audit(self, checked, judge, families)
+        self.answers = [(str(answer), answer.has_passed) for answer in result.answers]
+        return result
+
+    def save(self, path: str | Path) -> Path:
+        """Saves the outputs of all models as `.npz`: `audit_signals(path, target=0)` reads them.
+
+        Raises:
+            AuditError: If the audit is one of saved outputs already.
+            OSError: If the file cannot be written.
+        """
+        if not self.outputs:
+            raise AuditError("the outputs are saved already; only those of audit_model are not")
+        with Path(path).open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **self.outputs)
+        return Path(path)
+
+    @property
+    def blind_spot(self) -> str:
+        """Sentence on what these attacks cannot see."""
+        knowledge = {
+            "online": "have reference models trained with and without each record",
+            "offline": "have reference models trained without the record",
+        }.get(self.families[-1], "have no reference models, with which attacks are stronger")
+        return (
+            f"Not seen: these attackers {knowledge}, see outputs alone and average over the "
+            "records of this audit; access to parameters, single exposed records and better "
+            "attacks may reveal more."
+        )
 
     @cached_property
     def records(self) -> pd.DataFrame:

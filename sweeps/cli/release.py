@@ -1,11 +1,10 @@
-"""`sweeps audit` and `sweeps release`: saved outputs of models, and trained releasers."""
+"""`sweeps release`: new records through a trained releaser, and the check of a release."""
 
 from __future__ import annotations
 
-import math
+import json as json_format
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,50 +13,20 @@ import typer
 import privnets
 from privnets.adversarial.attackers.profiles import ProfileName
 from privnets.adversarial.problems.own import OwnProblem, OwnReference
-from privnets.adversarial.release_check import checked_problem
+from privnets.adversarial.release_check import GATED_OF_RELEASES, ReleaseCheck, checked_problem
 from privnets.adversarial.trained_releaser import TrainedReleaser
-from privnets.audit.attacks import Family
-from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError
-from privnets.audit.page import format_table
-from privnets.audit.result import EPSILON, METRICS, AuditResult
+from privnets.audit.gate import GateResult, parse_limits, plain_number
 from privnets.data.user_files import import_object
-from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.results import Result, open_result
-from sweeps.analysis.tables import Table
-from sweeps.cli.options import Storage, Sweep
-from sweeps.cli.terminal import print_table, say
+from sweeps.cli.audit import JudgedEnd, JUnit, Limits, finish_gates
+from sweeps.cli.options import Json, Storage, Sweep
+from sweeps.cli.terminal import say
 from sweeps.errors import InputError, describe_choices
 from sweeps.planning.costs import format_duration
 
-_FAILED_GATE = 1
-_GATED = (*METRICS, EPSILON)
 _REPORT_SECONDS = 10
 
-LabelColumn = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Column of the true classes, needed with probabilities.",
-        show_default="labels or label",
-    ),
-]
-JudgedFamily = Annotated[
-    Family | None,
-    typer.Option(
-        metavar="FAMILY",
-        help="Attacks that the verdict and the gates are about: threshold, offline or online.",
-        show_default="verdict: the one with the most knowledge; gates: all",
-    ),
-]
-Gates = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="METRIC=LIMIT",
-        help="Exit with 1 if the strongest attack's measured value is above this limit, as "
-        "advantage=0.1; repeatable.",
-    ),
-]
 KeptColumns = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN", help="Copy this column, unprotected; repeatable."),
@@ -70,105 +39,6 @@ NoiseSeed = Annotated[
     int | None,
     typer.Option(min=0, help="Repeat the noise of this seed.", show_default="fresh noise"),
 ]
-
-
-def audit(
-    file: Annotated[Path, typer.Argument(help="Saved outputs: .npz, .csv or .parquet.")],
-    member: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column that says who was in the training set.")
-    ] = "member",
-    labels: LabelColumn = None,
-    target: Annotated[
-        int | None, typer.Option(metavar="MODEL", help="Audit this model alone, counted from 0.")
-    ] = None,
-    family: JudgedFamily = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one HTML page.")
-    ] = None,
-    records: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Save the risk of each record as .csv or .parquet."),
-    ] = None,
-    fail_above: Gates = None,
-) -> None:
-    """Audit saved outputs of models: how much do they reveal about who was in the training set?
-
-    A gate compares the measured value, not an end of its interval, of the strongest attack of
-    each family. Exit code 1 if a gate fails, 2 for input that cannot be audited.
-    """
-    check_output_path(report, (".html",))
-    check_output_path(records, (".csv", ".parquet"))
-    gates = [_parse_gate(text) for text in fail_above or ()]
-    try:
-        result = audit_signals(file, member, labels=labels, target=target, family=family)
-    except AuditError as error:
-        raise InputError(str(error)) from error
-    _show(result)
-    if report is not None:
-        _write_report(result, report)
-    if records is not None:
-        save_frame(result.records, records)
-        say(f"records saved in {records}; member: share of the models that trained with the record")
-    families = result.families if family is None else (result.family,)
-    if not all([_passes(result, gate, families) for gate in gates]):
-        raise typer.Exit(_FAILED_GATE)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditGate:
-    """Largest value of a metric that passes."""
-
-    metric: str
-    limit: float
-
-
-def _parse_gate(text: str) -> AuditGate:
-    metric, _, limit = text.partition("=")
-    if metric not in _GATED:
-        expected = describe_choices(_GATED, metric)
-        raise InputError(f"--fail-above {text}: got metric {metric!r}; expected {expected}")
-    try:
-        number = float(limit)
-    except ValueError:
-        number = math.nan
-    if math.isnan(number):
-        raise InputError(f"--fail-above {text}: got {limit!r}; expected a number, as {metric}=0.1")
-    return AuditGate(metric, number)
-
-
-def _show(result: AuditResult) -> None:
-    frame = format_table(result.table, METRICS)
-    rows = tuple(tuple(map(str, row)) for row in frame.itertuples(index=False))
-    print_table(Table(tuple(frame.columns), rows, "* fewer than ten false positives expected."))
-    say(result.basis)
-    if result.not_run:
-        say(result.not_run)
-    say(result.verdict)
-
-
-def _write_report(result: AuditResult, path: Path) -> None:
-    try:
-        result.report(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
-    say(f"report saved in {path}")
-
-
-def _passes(result: AuditResult, gate: AuditGate, families: Sequence[Family]) -> bool:
-    """Whether the strongest attack of each family has at most the limit; prints each answer."""
-    passes = True
-    for family in families:
-        row = result.strongest_by(gate.metric, family)
-        value, has_passed = float(row[gate.metric]), bool(row[gate.metric] <= gate.limit)
-        passes &= has_passed
-        interval = ""
-        if gate.metric != EPSILON:
-            low, high = row[f"{gate.metric}.ci_low"], row[f"{gate.metric}.ci_high"]
-            unsure = "; the interval holds the limit" if low <= gate.limit < high else ""
-            interval = f" ({low:.3f} to {high:.3f}{unsure})"
-        verb = "passes" if has_passed else "FAILS"
-        say(f"{family}: {gate.metric} {value:.3f}{interval} of {row.name} {verb} {gate.limit:g}")
-    return passes
 
 
 def release(
@@ -190,6 +60,10 @@ def release(
     check: Annotated[
         bool, typer.Option("--check", help="Attack the release; INPUT must have the secret.")
     ] = False,
+    fail_above: Limits = None,
+    judge: JudgedEnd = "upper",
+    junit: JUnit = None,
+    json: Json = False,
     labels: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Table of secrets for --check of images."),
@@ -209,6 +83,12 @@ def release(
     """
     if labels is not None and not check:
         raise InputError(f"--labels serves --check alone; got --labels {labels} without --check")
+    if (fail_above or junit or json) and not check:
+        raise InputError("--fail-above, --junit and --json report on --check; give it too")
+    try:
+        limits = dict(parse_limits(fail_above or (), GATED_OF_RELEASES))
+    except AuditError as error:
+        raise InputError(str(error)) from error
     factory: Any = None if network is None else import_object(network, "--network")
     result = open_result(sweep, storage)
     content = _stored_releaser(result, point, replicate)
@@ -219,14 +99,35 @@ def release(
         counts = releaser.release_files(records, output, seed, keep or (), overwrite=overwrite)
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error}") from error
-    say(f"released {counts.released:,} records to {output}")
+    say(f"released {counts.released:,} records to {output}", err=json)
     if counts.left_out:
-        say(f"left out {counts.left_out:,} records with missing values")
+        say(f"left out {counts.left_out:,} records with missing values", err=json)
     if check:
         advice = "; --panel quick is faster" if panel == "full" else ""
         say(f"checking the release with the {panel} panel: may take minutes{advice}", err=True)
         found = privnets.check_release(releaser, records, output, panel, labels, _elapsed_report())
-        say(found.verdict)
+        gates = found.check(limits, judge=judge)
+        if json:
+            typer.echo(json_format.dumps(_document(found, gates), allow_nan=False))
+        else:
+            say(found.verdict)
+        finish_gates(gates, str(output), junit, quiet=json)
+
+
+def _document(check: ReleaseCheck, gates: GateResult) -> dict[str, Any]:
+    metrics, errors = check.result.metrics, check.result.standard_errors
+    return {
+        "format": 1,
+        "verdict": check.verdict,
+        "strongest": check.strongest,
+        "balanced_accuracy": check.balanced_accuracy,
+        "floor": check.floor,
+        "metrics": {key: plain_number(value) for key, value in metrics.items()},
+        "standard_errors": {key: plain_number(value) for key, value in errors.items()},
+        "utility": {key: value for key, (value, _) in check.utility.items()},
+        "gates": gates.to_json(),
+        "passed": gates.has_passed,
+    }
 
 
 def _elapsed_report() -> Callable[[], None]:

@@ -1,0 +1,209 @@
+"""Limits on the leakage of an audit: parsed, judged, and reported for continuous integration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from xml.etree import ElementTree
+
+from privnets.audit.files import AuditError
+
+if TYPE_CHECKING:
+    from privnets.audit.attacks import Family
+    from privnets.audit.result import AuditResult
+
+Judge = Literal["upper", "estimate", "lower"]
+"""End of the interval that is compared with a limit: `upper`, `lower`, or the `estimate` itself."""
+
+JUDGES: Final[tuple[Judge, ...]] = get_args(Judge)
+
+
+@dataclass(frozen=True, slots=True)
+class GateAnswer:
+    """Comparison of one metric with its limit.
+
+    Attributes:
+        subject: What was attacked or how: the family of attacks of an audit.
+        metric: Metric that the limit is about.
+        limit: Largest value that passes.
+        value: Measured value.
+        low: Lower end of its interval.
+        high: Upper end; for an audit, the largest of all attacks of the family.
+        attack: Attack with the measured value.
+        judge: End that was compared.
+        has_passed: Whether that end is at most the limit.
+        obstacle: Reason why the gate fails whatever the numbers are; empty without one.
+    """
+
+    subject: str
+    metric: str
+    limit: float
+    value: float
+    low: float
+    high: float
+    attack: str
+    judge: Judge
+    has_passed: bool
+    obstacle: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        subject: str,
+        limit: tuple[str, float],
+        interval: tuple[float, float, float],
+        attack: str,
+        judge: Judge,
+        obstacle: str = "",
+    ) -> GateAnswer:
+        """Compares an interval (value, low, high) with a limit; a missing number never passes."""
+        (metric, largest), (value, low, high) = limit, interval
+        judged = {"upper": high, "estimate": value, "lower": low}[judge]
+        has_passed = judged <= largest and not obstacle
+        return cls(subject, metric, largest, value, low, high, attack, judge, has_passed, obstacle)
+
+    def __str__(self) -> str:
+        """One line with the numbers and the reason."""
+        verb = "passes" if self.has_passed else "FAILS"
+        numbers = f"{self.metric} {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+        line = f"{self.subject}: {numbers} of {self.attack} {verb} {self.limit:g}"
+        return f"{line}: {reason}" if (reason := self._reason()) else line
+
+    def _reason(self) -> str:
+        if self.obstacle:
+            return self.obstacle
+        if self.judge == "upper" and self.low <= self.limit < self.high:
+            return (
+                f"the interval reaches {self.high:.3f}, so a leak above the limit is not excluded; "
+                "more records narrow it"
+            )
+        if self.judge != "upper" and self.has_passed and self.high > self.limit:
+            return f"the interval reaches {self.high:.3f}; only its {self.judge} was judged"
+        return ""
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Answers of all limits; true in a condition if every one has passed.
+
+    Attributes:
+        answers: One for each limit and subject.
+        blind_spot: Sentence on what these attacks cannot see.
+    """
+
+    answers: tuple[GateAnswer, ...]
+    blind_spot: str
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether every limit is kept."""
+        return all(answer.has_passed for answer in self.answers)
+
+    def __bool__(self) -> bool:
+        """As `has_passed`."""
+        return self.has_passed
+
+    def __str__(self) -> str:
+        """A line for each answer, and the blind spot."""
+        return "\n".join([*map(str, self.answers), self.blind_spot])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Answers as plain values; numbers that are not finite are None."""
+        rows = [asdict(answer) for answer in self.answers]
+        return [{key: plain_number(value) for key, value in row.items()} for row in rows]
+
+    def junit(self, name: str) -> str:
+        """JUnit XML: one test case for each answer.
+
+        Args:
+            name: Name of the suite, as the audited file.
+        """
+        failed = sum(not answer.has_passed for answer in self.answers)
+        counts = {"tests": str(len(self.answers)), "failures": str(failed), "errors": "0"}
+        root = ElementTree.Element("testsuites", counts)
+        suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
+        for answer in self.answers:
+            title = f"{answer.metric} <= {answer.limit:g} ({answer.subject})"
+            case = ElementTree.SubElement(suite, "testcase", {"classname": name, "name": title})
+            if not answer.has_passed:
+                ElementTree.SubElement(case, "failure", {"message": str(answer)})
+        ElementTree.SubElement(suite, "system-out").text = self.blind_spot
+        return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
+
+
+def plain_number(value: object) -> object:
+    """A value as JSON has it: None for a number that is not finite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def parse_limits(
+    texts: Iterable[str], ranges: Mapping[str, tuple[float, float]]
+) -> list[tuple[str, float]]:
+    """Parses limits of the form `METRIC=LIMIT`.
+
+    Args:
+        ranges: Smallest and largest value that each metric can have.
+
+    Raises:
+        AuditError: If a text has another form, names another metric, or could never fail.
+    """
+    parsed = []
+    for text in texts:
+        metric, _, limit = text.partition("=")
+        try:
+            number = float(limit)
+        except ValueError:
+            if metric in ranges:
+                raise AuditError(f"{text}: expected a number, as {metric}=0.1") from None
+            number = math.nan
+        parsed.append((metric, number))
+    return check_limits(parsed, ranges)
+
+
+def check_limits(
+    limits: Iterable[tuple[str, float]], ranges: Mapping[str, tuple[float, float]]
+) -> list[tuple[str, float]]:
+    """Returns limits that can fail; see `parse_limits`."""
+    checked = []
+    for metric, limit in limits:
+        if metric not in ranges:
+            raise AuditError(f"metric must be one of {', '.join(ranges)}; got {metric!r}")
+        low, high = ranges[metric]
+        if not low <= limit < high:
+            hint = "; divide percentages by 100" if high == 1 < limit < math.inf else ""
+            raise AuditError(
+                f"{metric} is in [{low:g}, {high:g}], and a limit must be at least {low:g} and "
+                f"below {high:g}; got {limit:g}{hint}."
+            )
+        checked.append((metric, float(limit)))
+    return checked
+
+
+def judge_audit(
+    result: AuditResult,
+    limits: Sequence[tuple[str, float]],
+    judge: Judge,
+    families: Sequence[Family],
+) -> GateResult:
+    """Compares the strongest attack of each family with each limit.
+
+    The upper end is the largest upper end of all attacks of the family: it holds for the strongest
+    one, whichever that is. The estimate and the lower end are those of the attack that one half of
+    the records chooses and the other half reports.
+    """
+    if judge not in JUDGES:
+        raise AuditError(f"judge must be one of {', '.join(JUDGES)}; got {judge!r}")
+    answers = [
+        GateAnswer.of(
+            family,
+            limit,
+            *result.strongest_interval(limit[0], family),
+            judge,
+            result.inversion,
+        )
+        for limit in limits
+        for family in families
+    ]
+    return GateResult(tuple(answers), result.blind_spot)
