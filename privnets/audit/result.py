@@ -196,7 +196,7 @@ class AuditResult:
         value, name = float(row[metric]), str(row.name)
         if metric == EPSILON:
             return (value, value, value), name
-        ends = self.table.loc[self._names(family or self.family), f"{metric}.ci_high"]
+        ends = self.table.loc[self._candidates(family or self.family), f"{metric}.ci_high"]
         high = max(float(ends.max()), float(row[f"{metric}.ci_high"]))
         return (value, float(row[f"{metric}.ci_low"]), high), name
 
