@@ -23,6 +23,8 @@ ATTAINABLE_KEY: Final = "floor/attainable"
 """Floor that an attacker with the release reaches without looking for the secret."""
 RAW_KEY: Final = "baseline/attacker_balanced_accuracy"
 """Success of the strongest attacker of the raw records."""
+REFITTED: Final = ("balanced_accuracy", "auc", "log_loss")
+"""Further utilities of a fresh network, `utility/refitted_*`, each with its floor."""
 BELOW_BOUND: Final = "flag/below_bound"
 """Flag: leakage and censored utility together are below the bound that any release obeys."""
 
@@ -44,6 +46,9 @@ _GENERAL: Final = (
 _WITH_UTILITY_LABEL: Final = (
     "utility/accuracy",
     "utility/refitted_accuracy",
+    *(f"utility/refitted_{name}" for name in REFITTED),
+    "floor/utility_accuracy",
+    *(f"floor/utility_refitted_{name}" for name in ("accuracy", *REFITTED)),
     "utility/censored",
     "bound/release",
     "bound/gap",
@@ -70,10 +75,12 @@ def objectives() -> Mapping[str, Direction]:
         *(key for name in names for key in attacker_keys(name)),
         "utility/normalized_error",
         "utility/censored",
+        "utility/refitted_log_loss",
         *_EXACT,
     }
     directions: dict[str, Direction] = dict.fromkeys(sorted(minimised), "min")
-    return {**directions, "utility/accuracy": "max", "utility/refitted_accuracy": "max"}
+    shares = ("accuracy", "refitted_accuracy", "refitted_balanced_accuracy", "refitted_auc")
+    return {**directions, **{f"utility/{name}": "max" for name in shares}}
 
 
 def attacker_keys(name: str) -> tuple[str, str, str]:

@@ -46,6 +46,7 @@ from privnets.adversarial.records import (
     class_frequencies,
     known_rows,
 )
+from privnets.membership.utilities import TestOutputs
 from privnets.points import Replicate
 
 _STRONGEST = "privacy/attacker_balanced_accuracy"
@@ -186,6 +187,7 @@ def _add_utility(draft: ReplicateDraft, baseline: Baseline, refitted: FittedUtil
     ):
         right = (fitted.log_p.argmax(-1) == label).astype(float)
         draft.add(key, estimates.ratio(right, known, group))
+    _add_refitted(draft, refitted)
 
     def score(log_p: NDArray[np.float64]) -> Estimate:
         return estimates.ratio(log_p[np.arange(len(label)), label] * known, known, group)
@@ -254,3 +256,31 @@ def _note_deceived_adversary(draft: ReplicateDraft) -> None:
             "the in-loop adversary only guesses while fresh attackers are above their floor, so "
             "that more weight on privacy may hide less; give it more adversary_steps or noise_std"
         )
+
+
+def _add_refitted(draft: ReplicateDraft, refitted: FittedUtility) -> None:
+    """Further utilities of the fresh network, and those of a model that knows only the shares."""
+    test, attack = draft.release.released.test, draft.release.original.attack
+    assert test.utility is not None
+    assert attack.utility is not None
+    label, log_p = test.utility.cpu(), torch.from_numpy(refitted.log_p).double()[None]
+    outputs = TestOutputs(
+        label.clamp_min(0).double(), (label != MISSING)[None], log_p.argmax(-1), log_p
+    )
+    group = group_of(test)
+    origin = np.arange(len(label)) if group is None else group
+    known = attack.utility.cpu()
+    trivial = outputs.of_trivial_model(known[known != MISSING])
+    for prefix, judged in (("utility/", outputs), ("floor/utility_", trivial)):
+        for name, statistic in judged.statistics():
+            key = f"{prefix}refitted_{name}"
+            if key not in draft.metrics or key == "utility/refitted_accuracy":
+                continue
+            if isinstance(statistic, str):
+                draft.notes[key] = statistic
+                continue
+            value, influence = statistic
+            estimate = estimates.Estimate(float(value[0]), influence[0].numpy(), origin)
+            draft.add(key, estimate)
+            if key == "floor/utility_refitted_accuracy":
+                draft.add("floor/utility_accuracy", estimate)
