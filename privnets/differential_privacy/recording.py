@@ -51,7 +51,7 @@ _Note: TypeAlias = Callable[[Sequence[Tensor], Sequence[int | None]], None]
 
 
 class WithoutForm(Exception):
-    """Raised for an operation whose examples cannot be told apart; the message says which."""
+    """Raised for an operation whose dimension of examples is unknown; the message says which."""
 
 
 class Recorder(TorchFunctionMode):
@@ -194,7 +194,9 @@ class Recorder(TorchFunctionMode):
         if key not in self._layouts:
             dims = [i for i, size in enumerate(shape) if size == count]
             if len(dims) > 1:
-                raise WithoutForm(f"dimensions of {list(shape)} cannot be told apart")
+                raise WithoutForm(
+                    f"several dimensions of {list(shape)} may hold the {count} examples"
+                )
             is_joined = not dims and len(shape) > 0 and shape[0] > 0 and shape[0] % count == 0
             self._layouts[key] = -1 if is_joined else next(iter(dims), None)
         dim = self._layouts[key]
