@@ -23,6 +23,7 @@ from privnets.networks.module_stacks import (
     ModuleStack,
     draw_parameters,
     draws_random_numbers,
+    split_tensors,
     stack_states,
     stacking_obstacle,
 )
@@ -61,6 +62,7 @@ class UserModules:
             self._try(modules[0].train(), inputs)
         self._stack = ModuleStack(modules[0])
         if stacking_obstacle(modules, inputs):
+            modules = [self._create() for _ in range(2)]
             self._stack = ModuleStack(modules[0], vectorised=False)
             if reason := stacking_obstacle(modules, inputs, vectorised=False):
                 raise self._refusal(f"a module that cannot train among others: {reason}")
@@ -130,7 +132,11 @@ class UserModules:
         if any(map(is_lazy, chain(module.parameters(), module.buffers()))):
             with torch.no_grad():
                 module.eval()(*(torch.zeros(_TRIED_RECORDS, *shape) for shape in self._shapes))
-        return module.float()
+        for name, parameter in split_tensors(module)[0].items():
+            if parameter.dtype != torch.float32:
+                given = f"a module whose parameter {name} trains in {parameter.dtype}"
+                raise UserFormError(entry, given, "parameters to train in torch.float32")
+        return module
 
 
 @dataclass(frozen=True)
