@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,14 @@ from privnets.adversarial.config import AdversarialConfig, NetworkReference
 from privnets.adversarial.training.inference_networks import NetworkGroup
 from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.data import UserFormError
+from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
 from privnets.membership.user_models.forms import ModuleReference, TrainingRecipe
-from privnets.membership.user_models.module_stacks import StackInTraining, train
+from privnets.membership.user_models.module_stacks import (
+    StackInTraining,
+    make_optimiser,
+    private_gradients,
+    train,
+)
 from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.networks.module_stacks import seeded, split_tensors, stacking_obstacle
 from privnets.randomness import generator
@@ -41,6 +48,7 @@ ALONE = {  # in words why they do not train in a stack
     "frozen_half": "",
     "weight_norm": "performance drop",
 }
+DRAWING = {"dropout", "stochastic_depth", "noise_of_numpy"}  # other numbers for each record
 GAME_REFUSALS = {
     "dropout": "random numbers",
     "stochastic_depth": "random numbers",
@@ -168,10 +176,37 @@ def test_a_game_trains_as_plain_torch_or_refuses_the_network(name):
             torch.testing.assert_close(outputs[i], plain(x[0, i].clone()), **near)
 
 
+PRIVATE_REFUSALS = {"batch_norm": "mixes the records"}
+CHANGED = {"counter", "in_place", "moving_centre"}  # by each record in turn
+
+
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - DRAWING - CHANGED))
+def test_private_training_without_noise_is_full_batch_descent_or_refused(name):
+    x, y = _data()
+    module = _module(name, 1)
+    stack = StackInTraining.alone(module, "cpu")
+    if name in PRIVATE_REFUSALS:
+        with pytest.raises(ValueError, match=PRIVATE_REFUSALS[name]):
+            private_gradients(stack, x[0, 0].clone(), y[0, 0])
+        return
+    gradients, _ = private_gradients(stack, x[0, 0].clone(), y[0, 0])
+    one = torch.ones(1)
+    schedule = PrivateSchedule(STEPS, 1.0, 1e6 * one, 0 * one, 0.01 * one)
+    optimiser, randoms = make_optimiser(stack, RECIPE), [np.random.default_rng(0)]
+    train_privately(optimiser, gradients, x[0, :1].clone(), y[0, :1], schedule, randoms)
+    batches = [each.expand(STEPS, *each.shape) for each in (x[0, 0], y[0, 0])]
+    plain = _train_plainly(_module(name, 1), *batches, weight_decay=0.02)
+    near = ROUNDED if name == "frozen_half" else NEAR
+    trained = [tensor[0] for tensor in stack.parameters]
+    expected = [p.detach() for p in split_tensors(plain)[0].values()]
+    torch.testing.assert_close(trained, expected, **near)
+
+
 def _source(name: str, **fields: object) -> ModuleSource:
     experiment = privnets.experiment("membership")
     reference = ModuleReference(torch=f"tests.privnets.modules:{name}")
-    config = experiment.Config(dataset="digits", model=reference, train_size=20, **fields)
+    model = {"torch": reference.torch}
+    config = experiment.Config(dataset="digits", model=model, train_size=20, **fields)
     x, y = _data()
     return ModuleSource(config, reference, INPUTS, OUTPUTS, x[0].flatten(0, 1), y[0].flatten())
 

@@ -9,8 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import privnets
+from privnets.membership.observations import Universe
+from privnets.membership.user_models.module_stacks import StackInTraining, train
+from privnets.membership.user_models.module_trials import ModuleSource
 from sweeps.analysis.results import open_result
 from sweeps.planning.plan import make_plan
 from sweeps.study.loader import load
@@ -23,7 +27,9 @@ SMALLER = {
     "own-metric": ["fixed.records=40", "fixed.model.params.n_estimators=3"],
     "own-pipeline": ["fixed.records=8"],
     "own-images": ["fixed.problem.size=8", "fixed.steps=3", "fixed.releaser_width=8"],
+    "own-fine-tuning": ["fixed.model.training.steps=3", "fixed.records=8"],
 }
+POINTS = {"own-fine-tuning": 9}  # 3 for the others
 
 
 @pytest.fixture
@@ -43,11 +49,29 @@ def test_an_example_takes_at_most_twenty_lines(name: str) -> None:
 @pytest.mark.parametrize("example", NAMES, indirect=True)
 def test_a_point_of_an_example_trains_at_a_small_size(example: Path) -> None:
     plan = make_plan(load(example, SMALLER[example.stem]))
-    assert len(plan.points) == 3
+    assert len(plan.points) == POINTS.get(example.stem, 3)
     experiment = privnets.experiment(plan.study.experiment)
     stages = experiment.stages([plan.points[0].config])
     assert next(stages).done > 0
     stages.close()
+
+
+@pytest.mark.parametrize("example", ["own-fine-tuning"], indirect=True)
+def test_fine_tuning_leaves_the_backbone_of_the_file(example: Path) -> None:
+    plan = make_plan(load(example, SMALLER[example.stem]))
+    weights = torch.load(example.parent / "backbone.pt", weights_only=True)
+    for point in plan.points:
+        config = point.config
+        source = ModuleSource.load(config, Universe.load(config, "cpu"), "cpu")
+        stack = StackInTraining.of([source.module(j) for j in range(2)], "cpu")
+        x, y = source.x[:20].view(2, 10, -1), source.y[:20].view(2, 10)
+        train(stack, [(x, y)] * 3, source.reference.training, lambda steps: None)
+        frozen = {name: t for name, t in stack.buffers.items() if name.startswith("backbone")}
+        is_frozen = config.model.params["tuned"] != "all"
+        assert len(frozen) == (len(weights) if is_frozen else 0)
+        for name, tensor in frozen.items():
+            expected = weights[name.removeprefix("backbone.")]
+            assert torch.equal(tensor, expected.expand_as(tensor))
 
 
 @pytest.mark.ray
@@ -58,4 +82,4 @@ def test_an_example_runs_as_a_user_runs_it(example: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=example.parent, env=environment, check=True)
     result = open_result("own", str(example.parent / "sweep-results"))
-    assert result.counts["finished"] == 3
+    assert result.counts["finished"] == POINTS.get(example.stem, 3)
