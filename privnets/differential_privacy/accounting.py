@@ -7,7 +7,7 @@ Neighbouring data sets differ in one record. It is replaced by any other (`repla
 added or removed (`add_or_remove_one`). The latter is the convention of most papers on DP-SGD and
 of Opacus. For equal noise, its epsilon is about half of the other.
 
-Importing this module does not load dp-accounting, which takes half a second for all of scipy.
+Importing this module loads neither torch nor dp-accounting: commands that only read need none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 from privnets.differential_privacy.sampling import probability_of_use
-from privnets.measures.bounds import gaussian_mechanism_sigma
 
 if TYPE_CHECKING:
     from dp_accounting import SelfComposedDpEvent
@@ -117,6 +116,8 @@ def noise_multiplier_for(
             f"delta must be below {limit:.4g}, the probability of a record to be in any batch; "
             f"got {delta}. A larger delta needs no noise."
         )
+    from privnets.measures.bounds import gaussian_mechanism_sigma
+
     width = 1 / float(gaussian_mechanism_sigma(epsilon, delta, 1.0))
     shift = width / (2 if neighbours == "replace_one" else 1)
     guess = 1 / math.sqrt(math.log1p((shift / sample_rate) ** 2 / steps))

@@ -205,7 +205,8 @@ def _judge_every_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
     lows, highs = summary.interval(1 - (1 - LEVEL) / points)
     place = _farthest_point(summary, low, high)
     worst = Interval(*(float(ends[place, 0]) for ends in (summary.mean, lows, highs)))
-    count, verdict = format_count(points, "point"), "cannot tell"
+    count = format_count(points, "point")
+    verdict: Verdict = "cannot tell"
     if len(sample.values) < 2:
         reason = ONE_REPLICATE
     elif ((highs < low) | (lows > high)).any():

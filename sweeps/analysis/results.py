@@ -61,7 +61,9 @@ _SAMPLE_COLUMNS = ("seed", "test_set", "test_size", "test_overlap")
 _MAX_FAILURE_BYTES = 16 * 2**20
 
 
-class _FailureRecord(BaseModel):
+class FailedPack(BaseModel):
+    """Pack that failed permanently: its replicates, by point_id and seed, and the reason."""
+
     members: tuple[tuple[str, int], ...]
     reason: str
 
@@ -72,12 +74,12 @@ class Result:
 
     Attributes:
         manifest: Recorded facts of the sweep.
-        failures: Failed pack to its reason.
+        failed_packs: Failed packs by id, with the replicates that the ledger still lacks.
         unreadable: Skipped file of the ledger to its reason.
     """
 
     manifest: Manifest
-    failures: Mapping[str, str]
+    failed_packs: Mapping[str, FailedPack]
     unreadable: Mapping[str, str]
     _ledger: Ledger
     _packs: Sequence[str]
@@ -145,8 +147,19 @@ class Result:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Number of complete points that are `finished`, `stopped` and `failed`."""
-        return self._replicates.counts
+        """Number of points that are `finished`, `stopped` and `failed`.
+
+        Points that lack replicates of a failed pack are failed, too.
+        """
+        complete = self._replicates.counts
+        lost = {point for pack in self.failed_packs.values() for point, _ in pack.members}
+        lost -= {*self._replicates.point_ids}
+        return {**complete, "failed": complete["failed"] + len(lost)}
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Failed pack to its reason."""
+        return {pack_id: pack.reason for pack_id, pack in self.failed_packs.items()}
 
     @cached_property
     def confirmed(self) -> frozenset[str]:
@@ -429,20 +442,23 @@ def _build_frame(
     return table_from_columns(named, own_columns, sweep)
 
 
-def read_failures(ledger: Ledger, finished: Callable[[], Set[tuple[str, int]]]) -> dict[str, str]:
-    """Reads the reasons of failed packs, except packs that a later attempt finished.
+def read_failures(
+    ledger: Ledger, finished: Callable[[], Set[tuple[str, int]]]
+) -> dict[str, FailedPack]:
+    """Reads the failed packs, except packs that a later attempt finished.
 
     `finished` returns every (point_id, seed) in the ledger; only a failure calls it.
     """
     directory = ledger.directory / "failures"
-    reasons: dict[str, str] = {}
+    failed: dict[str, FailedPack] = {}
     for name in directory.files(".json"):
         try:
             content = directory.read(name, _MAX_FAILURE_BYTES)
-            failure = _FailureRecord.model_validate_json(content)
+            pack = FailedPack.model_validate_json(content)
         except (OSError, ValueError):
             ledger.unreadable[f"failures/{name}"] = "not a valid failure record"
             continue
-        if not set(failure.members) <= finished():
-            reasons[name.removesuffix(".json")] = failure.reason
-    return reasons
+        if missing := set(pack.members) - finished():
+            members = tuple(member for member in pack.members if member in missing)
+            failed[name.removesuffix(".json")] = FailedPack(members=members, reason=pack.reason)
+    return failed

@@ -141,7 +141,12 @@ def audit(
     try:
         limits = parse_limits(fail_above or (), GATED)
         if model is None:
-            unused = {"--data": data, "--fit": fit, "--ignore": ignore, "--save": save}
+            unused: dict[str, object] = {
+                "--data": data,
+                "--fit": fit,
+                "--ignore": ignore,
+                "--save": save,
+            }
             saved = _require_file(file, unused | {"--outputs": outputs})
             result = audit_signals(
                 saved, member, labels=labels, target=target, family=family, seed=seed

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from privnets import data as datasets
-from sweeps.cli.options import AnyAddress, Command, CommandGroup, Data, Json
-from sweeps.cli.remote import check_remote_path, is_job_server, parse_reply, run_remotely
+from sweeps.cli.options import AnyAddress, Command, CommandGroup, Data, Json, is_job_server
+from sweeps.cli.remote import check_remote_path, parse_reply, run_remotely
 from sweeps.cli.terminal import print_rows, say
 from sweeps.engine.node_data import (
     FETCH_SECONDS,

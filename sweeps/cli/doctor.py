@@ -10,13 +10,14 @@ import typer
 from rich.text import Text
 
 from cluster.jobs import JobClient
-from sweeps.cli.options import AnyAddress, Data, Json, Storage, TrackingUri
-from sweeps.cli.remote import examine_remotely, is_job_server
+from sweeps.cli.options import AnyAddress, Data, Json, Storage, TrackingUri, is_job_server
+from sweeps.cli.remote import examine_remotely
 from sweeps.cli.terminal import print_rows
 from sweeps.doctor.examination import examine
 from sweeps.doctor.report import Report
 from sweeps.engine.node_data import data_variables
 from sweeps.study.loader import load
+from sweeps.study.shipped_files import read_study_files
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
@@ -42,7 +43,8 @@ def doctor(
     """
     loaded = None if study is None else load(study)
     if address is not None and is_job_server(address):
-        report = examine_remotely(JobClient(address), storage, tracking_uri, loaded, data)
+        files = {} if loaded is None else read_study_files(loaded)
+        report = examine_remotely(JobClient(address), storage, tracking_uri, loaded, data, files)
     else:
         os.environ.update(data_variables(data))
         report = examine(address, storage, tracking_uri, loaded, data)

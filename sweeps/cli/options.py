@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,30 @@ from typer.exceptions import TyperException
 
 from sweeps.errors import InputError, describe_choices
 
+ADDRESS_VARIABLE: Final = "RAY_ADDRESS"
 _NUMBERS: Final = {int: "a whole number", float: "a number"}
+
+
+def is_job_server(address: str | None) -> bool:
+    """Returns whether an address is that of a job server, not of a Ray to join."""
+    return address is not None and address.startswith(("http://", "https://"))
+
+
+def default_job_server() -> str | None:
+    """Returns the job server that RAY_ADDRESS names; None if it names none."""
+    address = os.environ.get(ADDRESS_VARIABLE)
+    return address if is_job_server(address) else None
+
+
+def _ray_to_join(given: str | None) -> str | None:
+    address = os.environ.get(ADDRESS_VARIABLE)
+    return given or (None if is_job_server(address) else address)
+
+
+def _server_to_read(context: typer.Context, given: str | None) -> str | None:
+    is_elsewhere = any(context.params.get(place) for place in ("storage", "tracking_uri"))
+    return given or (None if is_elsewhere else default_job_server())
+
 
 Sweep = Annotated[str, typer.Argument(help="Name of the sweep, as `sweeps run` prints it.")]
 Study = Annotated[str, typer.Argument(help="Name of a packaged study, or path of a YAML file.")]
@@ -39,7 +63,8 @@ RayAddress = Annotated[
         "--address",
         metavar="HOST:PORT",
         help="Running Ray to join.",
-        show_default="start one on this machine",
+        callback=_ray_to_join,
+        show_default="RAY_ADDRESS, if it is such an address; else start one on this machine",
     ),
 ]
 JobServer = Annotated[
@@ -57,7 +82,9 @@ AnyAddress = Annotated[
         "--address",
         metavar="ADDRESS",
         help="A Ray cluster: HOST:PORT, auto, or its job server, http://HEAD:8265.",
-        show_default="this machine alone",
+        envvar=ADDRESS_VARIABLE,
+        show_envvar=False,
+        show_default="RAY_ADDRESS; else this machine alone",
     ),
 ]
 
@@ -67,7 +94,11 @@ ReadFrom = Annotated[
 ReadAddress = Annotated[
     str | None,
     typer.Option(
-        "--address", metavar="http://HEAD:8265", help="Read a sweep that was submitted there."
+        "--address",
+        metavar="http://HEAD:8265",
+        help="Read a sweep that was submitted there.",
+        callback=_server_to_read,
+        show_default="RAY_ADDRESS, if it is such an address and no other place is named",
     ),
 ]
 

@@ -18,6 +18,7 @@ from cluster.auth import is_loopback
 from cluster.errors import JobError
 from cluster.jobs import JobClient, last_line
 from cluster.submission import COMMAND_SECONDS, JobSpec, run_command
+from sweeps.cli.options import ADDRESS_VARIABLE, default_job_server
 from sweeps.doctor.report import CLIENT, Check, Report, check_authentication, check_versions
 from sweeps.errors import InputError
 from sweeps.store.manifest import installed_versions
@@ -33,20 +34,8 @@ TRACKING_ADVICE: Final = (
     "head, or write ~/.mlflow/credentials there with mode 0600"
 )
 
-_ADDRESS_VARIABLE = "RAY_ADDRESS"
 _DOCTOR_SECONDS = 300.0
 _TLS_ADVICE = "use https:// (a proxy with TLS before the head), an SSH tunnel or a private network"
-
-
-def is_job_server(address: str | None) -> bool:
-    """Returns whether an address is that of a job server, not of a Ray to join."""
-    return address is not None and address.startswith(("http://", "https://"))
-
-
-def default_job_server() -> str | None:
-    """Returns the job server that RAY_ADDRESS names; None if it names none."""
-    address = os.environ.get(_ADDRESS_VARIABLE)
-    return address if is_job_server(address) else None
 
 
 def connect_job_server(address: str | None) -> JobClient:
@@ -54,14 +43,14 @@ def connect_job_server(address: str | None) -> JobClient:
     address = address or default_job_server()
     if address is None:
         raise InputError(
-            f"no cluster address; give --address http://HEAD:8265, or set {_ADDRESS_VARIABLE} to it"
+            f"no cluster address; give --address http://HEAD:8265, or set {ADDRESS_VARIABLE} to it"
         )
     return JobClient(address)
 
 
 def address_option(address: str) -> str:
     """Returns the option that repeats an address; empty if RAY_ADDRESS names it."""
-    return "" if os.environ.get(_ADDRESS_VARIABLE) == address else f" --address {address}"
+    return "" if os.environ.get(ADDRESS_VARIABLE) == address else f" --address {address}"
 
 
 def check_public(option: str, value: str | None, remedy: str) -> None:

@@ -79,7 +79,8 @@ def run(
     """Run a sweep: train every point, record it in MLflow, report the Pareto front.
 
     Exit codes: 0 done; 1 some points failed, the others are kept; 2 bad input, nothing started;
-    130 after Ctrl-C and 143 after SIGTERM, with the command that continues.
+    130 after Ctrl-C, 143 after SIGTERM, 138 and 140 after SIGUSR1 and SIGUSR2, with the command
+    that continues.
     """
     loaded = load(study, set_ or ())
     if budget is not None:
@@ -302,7 +303,7 @@ def _print_places(outcome: RunOutcome, requested: str | None, uri: str) -> None:
     """
     result, published = outcome.result, outcome.published
     storage = redact(result.storage)
-    if any(result.counts.values()):
+    if outcome.has_report:
         typer.echo(f"report:  {storage}/{result.sweep}/report.html")
     # A submitted sweep is read from a machine with another environment.
     is_submitted = bool(os.environ.get(SUBMIT_COMMAND))

@@ -28,11 +28,10 @@ from sweeps.analysis.export import json_value, write_file_atomically
 from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import METRIC_BOUNDS, Table, front_table, select_records
 from sweeps.analysis.text import format_count
-from sweeps.cli.options import JobServer, Json, Storage, Sweep
+from sweeps.cli.options import JobServer, Json, Storage, Sweep, default_job_server
 from sweeps.cli.remote import (
     check_remote_path,
     connect_job_server,
-    default_job_server,
     parse_reply,
     run_remotely,
 )
@@ -186,7 +185,7 @@ def _sweep_row(ledger: Ledger) -> tuple[float, tuple[str, ...]]:
         state, seconds = "incomplete" if result.pending else "done", beat.age
     else:
         state, seconds = "lost: no sign of life" if beat.is_abandoned else beat.phase, beat.age
-    points = f"{result.size - result.pending:,} of {result.size:,}"
+    points = f"{result.counts['finished']:,} of {result.size:,}"
     failed, active = f"{result.counts['failed']:,}", f"{format_duration(seconds)} ago"
     return seconds, (result.sweep, result.study.name, state, points, failed, active)
 

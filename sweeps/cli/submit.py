@@ -11,13 +11,18 @@ import typer
 
 from cluster.errors import JobError, UnreachableError
 from cluster.jobs import Job, JobClient
-from sweeps.cli.options import Changes, Data, JobServer, NumPoints, Storage, Study, Sweep, Yes
-from sweeps.cli.remote import (
-    address_option,
-    connect_job_server,
+from sweeps.cli.options import (
+    Changes,
+    Data,
+    JobServer,
+    NumPoints,
+    Storage,
+    Study,
+    Sweep,
+    Yes,
     default_job_server,
-    examine_remotely,
 )
+from sweeps.cli.remote import address_option, connect_job_server, examine_remotely
 from sweeps.cli.submission import STOP_SECONDS, SweepJob, find_job, job_id, prepare_job, submit_job
 from sweeps.cli.terminal import command_line, say
 from sweeps.doctor.report import Check

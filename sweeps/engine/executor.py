@@ -71,6 +71,7 @@ class RunOutcome:
         has_trained: Whether there was anything to train.
         reused: Numbers of trainings that were copied from other sweeps and that these have; None
             where there was nothing to copy.
+        has_report: Whether this run wrote the report.
     """
 
     result: DisplayedResult
@@ -81,6 +82,7 @@ class RunOutcome:
     is_budget_spent: bool = False
     has_trained: bool = True
     reused: tuple[int, int] | None = None
+    has_report: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -340,7 +342,7 @@ def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> DisplayedResult | N
     run.tracker.doing = "writing the report"
     result = DisplayedResult.read(run.ledger)
     try:
-        write_summary(run.ledger, result)
+        run.has_report = bool(write_summary(run.ledger, result))
     except OSError as error:
         run.tracker.add_problem(f"the report could not be written: {error}")
     return result
@@ -387,6 +389,7 @@ def _close(
         run.is_budget_spent,
         run.tracker.has_packs,
         (run.reused.copied, run.reused.available) if run.reuse or run.reused.copied else None,
+        run.has_report,
     )
 
 

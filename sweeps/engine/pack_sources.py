@@ -21,6 +21,7 @@ from typing import final
 import numpy as np
 
 from privnets.points import Replicate, TradeoffPoint
+from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import pareto_front
 from sweeps.analysis.results import meets_constraints
 from sweeps.planning.packing import Pack
@@ -65,6 +66,10 @@ class PackSource(ABC):
     def end_pack(self, pack_id: str) -> None:
         """Notes that a pack is in the ledger, or has failed permanently."""
 
+    @abstractmethod
+    def divide_pack(self, pack: Pack) -> tuple[Pack, Pack]:
+        """Puts the halves of a pack that was taken in its place."""
+
 
 @final
 class PlannedPacks(PackSource):
@@ -74,23 +79,33 @@ class PlannedPacks(PackSource):
         """Starts with the first pack."""
         self.known = packs
         self._packs = deque(packs)
+        self._unfinished = {pack.pack_id for pack in packs}
 
     @property
     def max_packs(self) -> int:
-        """Number of packs."""
-        return len(self.known)
+        """Number of packs if each is divided down to single trainings."""
+        return 2 * sum(len(pack.replicates) for pack in self.known)
 
     @property
     def is_finished(self) -> bool:
-        """Whether all packs were taken."""
-        return not self._packs
+        """Whether all packs have ended; until then one may be divided."""
+        return not self._unfinished
 
     def take(self, limit: int = sys.maxsize) -> Pack | None:
         """Returns the next pack."""
         return self._packs.popleft() if self._packs else None
 
     def end_pack(self, pack_id: str) -> None:
-        """Changes nothing."""
+        """Notes that a pack is in the ledger, or has failed permanently."""
+        self._unfinished.discard(pack_id)
+
+    def divide_pack(self, pack: Pack) -> tuple[Pack, Pack]:
+        """Puts the halves of a pack that was taken in its place, behind all others."""
+        halves = pack.halves()
+        self._packs += halves
+        self._unfinished |= {half.pack_id for half in halves}
+        self.end_pack(pack.pack_id)
+        return halves
 
 
 @final
@@ -101,6 +116,7 @@ class LimitedPacks(PackSource):
         """Starts to count, from now on; see `SearchSpec.budget`."""
         self.known = source.known
         self._source = source
+        self._unfinished: set[str] = set()
         self._trainings_left, seconds = budget_trainings(budget), budget_seconds(budget)
         self._end = math.inf if seconds is None else time.monotonic() + seconds
 
@@ -111,8 +127,8 @@ class LimitedPacks(PackSource):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the budget is spent, or the other source is finished."""
-        return self._is_spent or self._source.is_finished
+        """Whether the other source is, or the budget is spent and no pack is in training."""
+        return (self._is_spent and not self._unfinished) or self._source.is_finished
 
     @property
     def is_cut_off(self) -> bool:
@@ -122,12 +138,21 @@ class LimitedPacks(PackSource):
     def take(self, limit: int = sys.maxsize) -> Pack | None:
         """Returns the next pack; None once the budget is spent."""
         pack = None if self._is_spent else self._source.take(min(limit, self._trainings_left))
-        self._trainings_left -= 0 if pack is None else len(pack.replicates)
+        if pack is not None:
+            self._trainings_left -= len(pack.replicates)
+            self._unfinished.add(pack.pack_id)
         return pack
 
     def end_pack(self, pack_id: str) -> None:
         """Tells the other source."""
+        self._unfinished.discard(pack_id)
         self._source.end_pack(pack_id)
+
+    def divide_pack(self, pack: Pack) -> tuple[Pack, Pack]:
+        """Divides a pack of the other source; its trainings no longer count as begun."""
+        self._unfinished.discard(pack.pack_id)
+        self._trainings_left += len(pack.replicates)
+        return self._source.divide_pack(pack)
 
     @property
     def _is_spent(self) -> bool:
@@ -180,8 +205,8 @@ class SearchedPacks(PackSource):
 
     @property
     def max_packs(self) -> int:
-        """Number of trainings, as a pack has at least one."""
-        return self.plan.trainings + len(self.known)
+        """Number of packs if each is divided down to single trainings."""
+        return 2 * self.plan.trainings + len(self.known)
 
     @property
     def is_finished(self) -> bool:
@@ -197,6 +222,13 @@ class SearchedPacks(PackSource):
     def end_pack(self, pack_id: str) -> None:
         """Notes that a pack is in the ledger, or has failed permanently."""
         self._unfinished.pop(pack_id, None)
+
+    def divide_pack(self, pack: Pack) -> tuple[Pack, Pack]:
+        """Puts the halves of a pack that was taken in its place, behind those of its ask."""
+        halves = pack.halves()
+        self._add_packs(halves)
+        self.end_pack(pack.pack_id)
+        return halves
 
     def _next_kind(self) -> str | None:
         """Purpose of the next ask; None if there is none."""
@@ -324,7 +356,11 @@ def budget_trainings(budget: int | str | None) -> int:
 
 
 def ask_results(plan: Plan, ledger: Ledger, ask: AskRecord) -> list[SearchResult]:
-    """Results of the proposals of an ask; one that was refused or is not in the ledger failed."""
+    """Results of the proposals of an ask.
+
+    A proposal that was refused, that is not in the ledger or that has a raised flag failed: it
+    cannot be on a front.
+    """
     points = {point.point_id: point for point in ledger.read_points(only=ask.point_ids)}
     results = []
     for index, proposal in enumerate(ask.proposals):
@@ -333,6 +369,9 @@ def ask_results(plan: Plan, ledger: Ledger, ask: AskRecord) -> list[SearchResult
         own = [] if point is None else [r for r in point.replicates if r.seed == seed]
         replicate = own[0] if own else Replicate(seed, {}, failure=reason)
         config = {} if point is None else point.config
+        trained = TradeoffPoint(point_id, plan.study.experiment, config, (replicate,))
+        if own and is_flagged(points_frame([trained], plan.study.name)).any():
+            replicate = Replicate(seed, {}, failure="it has a raised flag")
         experiment = plan.study.experiment
         results.append(
             SearchResult(proposal, TradeoffPoint(point_id, experiment, config, (replicate,)))

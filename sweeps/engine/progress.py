@@ -23,6 +23,7 @@ from sweeps.engine.capacity import describe_wait
 from sweeps.engine.display import STOPPING, Display, SweepCounts, SweepProgress
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
+from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
@@ -45,6 +46,7 @@ _WAITING_SECONDS: Final = 10.0
 _MIN_SHARE_FOR_ETA: Final = 0.02
 _BUDGET_SPENT: Final = "the budget is spent: the last packs end"
 _NODE_DIED: Final = "its node has died"  # Ray's words about an actor
+_EXCEPTION: Final = re.compile(r"(?!ray\.)[\w.]*Error: ")  # of the worker's own code
 _MAX_REASON: Final = 200
 # Parts of Ray's reasons, and what they mean.
 _CAUSES: Final = {
@@ -66,9 +68,16 @@ def describe_loss(reason: str) -> str:
     Args:
         reason: Ray's own text, which is long and names its internals.
     """
-    if re.match(r"(?!ray\.)[\w.]*Error: ", reason):  # an exception of the worker's own code
+    if _EXCEPTION.match(reason):
         return f" ({reason[:_MAX_REASON]})"
     return next((f" ({words})" for text, words in _CAUSES.items() if text in reason), "")
+
+
+def is_crash(reason: str) -> bool:
+    """Whether the pack of a lost worker may be the cause: its process or its GPU failed."""
+    if _EXCEPTION.match(reason):
+        return "AcceleratorError" in reason
+    return _NODE_DIED not in reason
 
 
 class SweepCounter:
@@ -117,8 +126,10 @@ class SweepCounter:
             for metric, direction in self._objectives.items()
             if len(front)
         }
+        # While a point is being confirmed it is not complete, but it was done once.
+        searched = replicates.complete(SeedRule(self._rule.required))
         return SweepCounts(
-            complete=len(complete),
+            complete=len(searched),
             failed=complete.counts["failed"],
             stopped=complete.counts["stopped"],
             front=len(front),
@@ -139,6 +150,7 @@ class ProgressTracker:
         machines: Returns the machines of the cluster that are alive.
         outage: Returns the present outage of MLflow, if any.
         failures: Packs that failed permanently, with the reason.
+        packs: Packs to train, by their ids.
         trained_before: Trainings of the plan that this run found finished or copied.
     """
 
@@ -164,8 +176,9 @@ class ProgressTracker:
         self._lock = threading.RLock()
         self._showing, self._asking = threading.Lock(), threading.Lock()
         self._is_stopping = False
+        self._shown_share = 0.0
         self._problems: dict[str, str] = {}
-        self._packs: dict[str, Pack] = {}
+        self.packs: dict[str, Pack] = {}
         self._costs: dict[str, float] = {}
         self._shares: dict[str, float] = {}
         self._nodes: dict[str, str | None] = {}  # of packs in training
@@ -184,14 +197,14 @@ class ProgressTracker:
     @property
     def has_packs(self) -> bool:
         """Whether there was anything to train."""
-        return bool(self._packs)
+        return bool(self.packs)
 
     def expect(self, packs: Sequence[Pack], costs: Mapping[str, float]) -> None:
         """Adds the packs of a round, with costs in seconds; the first round starts the clock."""
         with self._lock:
-            if not self._packs:
+            if not self.packs:
                 self._started_at = time.monotonic()
-            self._packs.update({pack.pack_id: pack for pack in packs})
+            self.packs.update({pack.pack_id: pack for pack in packs})
             self._costs.update(costs)
 
     def start_pack(self, pack_id: str) -> None:
@@ -238,7 +251,7 @@ class ProgressTracker:
 
     def fail_pack(self, pack_id: str, reason: str, details: str) -> None:
         """Records that a pack failed permanently, here and in the sweep's storage."""
-        members = [[r.point_id, r.seed] for r in self._packs[pack_id].replicates]
+        members = [[r.point_id, r.seed] for r in self.packs[pack_id].replicates]
         with self._lock:
             self.failures[pack_id] = reason
             self._failed_points.update(str(point_id) for point_id, _ in members)
@@ -248,6 +261,29 @@ class ProgressTracker:
         with self.recording(f"the failure of pack {pack_id} could not be stored"):
             record = {"reason": reason, "members": members, "details": details}
             self.ledger.write_failure(pack_id, record)
+
+    def is_divisible(self, pack_id: str) -> bool:
+        """Whether a pack has more than one training."""
+        return len(self.packs[pack_id].replicates) > 1
+
+    def divide_pack(self, pack_id: str, halves: Sequence[Pack], reason: str) -> None:
+        """Records that the halves of a pack that failed are trained in its place."""
+        size = len(self.packs[pack_id].replicates)
+        with self._lock:
+            cost = self._costs.pop(pack_id)
+            del self.packs[pack_id]
+            for half in halves:
+                self.packs[half.pack_id] = half
+                self._costs[half.pack_id] = cost * len(half.replicates) / size
+            self._shown_share = 0.0
+            for records in (self._shares, self._nodes, self._live):
+                records.pop(pack_id, None)
+            why = describe_loss(reason) or f" ({reason[:_MAX_REASON]})"
+            self._setbacks.append(
+                f"pack {pack_id} failed{why}: its {size} trainings start again in two packs"
+            )
+        with self.recording(f"the checkpoint of pack {pack_id} could not be removed"):
+            Checkpoint(self.ledger, pack_id, "").remove()
 
     def set_waiting(self, is_waiting: bool) -> None:
         """Records whether packs wait for resources and none is in training."""
@@ -342,11 +378,13 @@ class ProgressTracker:
     def snapshot(self) -> SweepProgress:
         """Progress as recorded so far."""
         with self._lock:
-            now, counts, share = time.monotonic(), self._counts, self._share()
+            # Later packs of an adaptive search change the estimate of the whole.
+            self._shown_share = share = max(self._shown_share, self._share())
+            now, counts = time.monotonic(), self._counts
             elapsed = now - self._started_at
             waiting = 0.0 if self._waiting_since is None else now - self._waiting_since
             minutes = (elapsed - self._waited - waiting) / 60
-            trained = sum(n * len(self._packs[pack].replicates) for pack, n in self._shares.items())
+            trained = sum(n * len(self.packs[pack].replicates) for pack, n in self._shares.items())
             resources = self.plan.study.resources
             waits = describe_wait(self._alive, resources) if waiting >= _WAITING_SECONDS else None
             eta = self._seconds_left(now, share, trained)
@@ -439,13 +477,13 @@ class ProgressTracker:
         return node not in self._hosts or any(m.node == node for m in self._alive)
 
     def _share(self) -> float:
-        if not self._packs:
+        if not self.packs:
             return 0.0
         total = sum(self._costs.values())
         if total == 0:
             return 1.0
         if self.plan.is_adaptive:  # most packs may not be known yet
-            known = sum(len(pack.replicates) for pack in self._packs.values())
+            known = sum(len(pack.replicates) for pack in self.packs.values())
             planned = sum(len(point.seeds) for point in self.plan.points)
             total *= 1 + (self.plan.trainings - planned) / known
         done = sum(self._costs[pack_id] * share for pack_id, share in self._shares.items())

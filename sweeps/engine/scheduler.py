@@ -71,6 +71,7 @@ class SweepRun:
         reuse: Sweeps whose trainings are copied; see `sweeps.store.reuse.find_sources`.
         reused: Sweeps whose trainings this run copies.
         is_budget_spent: Whether packs were left untrained because the budget was spent.
+        has_report: Whether this run has written the sweep's report.
         is_superseded: Returns whether another driver has taken the sweep over.
         on_dashboard: Called with the address of Ray's dashboard; None leaves a local Ray without.
     """
@@ -84,6 +85,7 @@ class SweepRun:
     extends: bool = False
     reuse: Sequence[str] = ()
     is_budget_spent: bool = False
+    has_report: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
     is_superseded: Callable[[], bool] = lambda: False
     on_dashboard: Callable[[str], None] | None = None

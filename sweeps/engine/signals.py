@@ -1,4 +1,7 @@
-"""SIGINT, SIGTERM and SIGHUP: the first one requests an orderly stop, the second stops at once."""
+"""Stop signals: the first one requests an orderly stop, the second stops at once.
+
+Schedulers of clusters announce the end of a job by SIGTERM, SIGUSR1 or SIGUSR2.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Final
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS: Final = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -66,7 +73,7 @@ class StopRequest:
 
 @contextmanager
 def catch_stop_signals(on_stop: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
-    """Handles SIGINT, SIGTERM and SIGHUP alike while the block runs.
+    """Handles all stop signals alike while the block runs.
 
     A signal that this process ignores already (as under `nohup`) stays ignored. Python delivers
     signals to the main thread only, so in other threads the request is never set.
@@ -79,7 +86,7 @@ def catch_stop_signals(on_stop: Callable[[], None] = lambda: None) -> Iterator[S
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    handled = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     previous = {number: signal.signal(number, request._receive) for number in handled}
     try:
         with _calling_at_once(on_stop, handled):

@@ -16,6 +16,8 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,7 +40,7 @@ from cluster.ray_internals import check_version
 from privnets.data.user_files import portable_folder
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_sources import PackSource
-from sweeps.engine.progress import ProgressTracker
+from sweeps.engine.progress import ProgressTracker, is_crash
 from sweeps.engine.sharing import ClusterShare
 from sweeps.engine.worker import Worker, encode_pack
 from sweeps.store.filesystem import Directory
@@ -132,6 +134,13 @@ class _TuneCallback(Callback):
         self._tracker = tracker
         self._scheduler = scheduler
         self._time_limit = _TimeLimit(tracker.plan.study.resources.time_limit)
+        self._crashed: set[str] = set()  # packs that crashed a worker
+        self._on_notice = signal.getsignal(signal.SIGUSR1)
+
+    def setup(self, *_: Any, **__: Any) -> None:
+        """Restores the handler of SIGUSR1, which `tune.run` has replaced by one that ends it."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGUSR1, self._on_notice)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
         self._tracker.set_waiting(self._scheduler.is_waiting)
@@ -142,13 +151,20 @@ class _TuneCallback(Callback):
         self._time_limit.start(trial)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        self._tracker.lose_pack(trial.config["pack"], _last_failure(_error_text(trial)))
+        reason = _last_failure(_error_text(trial))
+        self._tracker.lose_pack(trial.config["pack"], reason)
+        if is_crash(reason):
+            self._crashed.add(trial.config["pack"])
+            if self._tracker.is_divisible(trial.config["pack"]):
+                trial.max_failures = trial.num_failures  # the second crash divides the pack
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
         pack_id = trial.config["pack"]
-        if result["failure"]:
+        if result["divides"]:
+            self._divide(pack_id, result["failure"])
+        elif result["failure"]:
             self._tracker.fail_pack(pack_id, result["failure"], result["details"])
         else:
             self._tracker.advance_pack(pack_id, result["share"], result["node"], result["live"])
@@ -165,10 +181,19 @@ class _TuneCallback(Callback):
         trial.run_metadata.metric_n_steps.clear()
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        self._source.end_pack(trial.config["pack"])
-        details = _error_text(trial)
-        reason = self._time_limit.finish(trial) or _last_failure(details)
-        self._tracker.fail_pack(trial.config["pack"], reason, details)
+        pack_id, details = trial.config["pack"], _error_text(trial)
+        late, reason = self._time_limit.finish(trial), _last_failure(details)
+        has_crashed = pack_id in self._crashed or is_crash(reason)
+        if late is None and has_crashed and self._tracker.is_divisible(pack_id):
+            self._divide(pack_id, reason)
+        else:
+            self._source.end_pack(pack_id)
+            self._tracker.fail_pack(pack_id, late or reason, details)
+
+    def _divide(self, pack_id: str, reason: str) -> None:
+        """Trains the halves of a pack instead, so that one point cannot take others with it."""
+        halves = self._source.divide_pack(self._tracker.packs[pack_id])
+        self._tracker.divide_pack(pack_id, halves, reason)
 
 
 class _TimeLimit:

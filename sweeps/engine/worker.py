@@ -30,8 +30,9 @@ from sweeps.store.ledger import Ledger
 
 # All reports pass through the driver's single loop, and a stage may be as short as a point.
 _REPORT_SECONDS: Final = 0.5
-# Torch's errors of a GPU; the driver imports this module without torch.
-_DEVICE_ERRORS: Final = {"OutOfMemoryError", "AcceleratorError"}
+# Torch's errors of a GPU, by name: the driver imports this module without torch.
+_GPU_MEMORY_ERROR: Final = "OutOfMemoryError"
+_DEVICE_ERRORS: Final = {_GPU_MEMORY_ERROR, "AcceleratorError"}
 # A storage with one of these errors does not recover by itself.
 _STORAGE_IS_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 _ALLOCATED: Final = "VmData:"
@@ -45,6 +46,7 @@ class Worker(tune.Trainable):
     """
 
     _trainer: PackTrainer | None = None
+    _size = 0  # trainings of the pack
 
     def setup(  # type: ignore[override]
         self,
@@ -91,9 +93,10 @@ class Worker(tune.Trainable):
         experiment, a full storage, a run that has ended.
 
         Returns:
-            `share`, `live`, `node` and `done`; `problem`, `failure`, `details`, texts or None.
+            `share`, `live`, `node` and `done`; `problem`, `failure`, `details`, texts or None;
+            `divides`: whether parts of the failed pack may succeed.
         """
-        failure = details = None
+        failure, details, divides = None, None, False
         try:
             self._trainer = self._trainer or self._load_pack()
             progress = train_for(_REPORT_SECONDS, self._trainer)
@@ -102,8 +105,10 @@ class Worker(tune.Trainable):
             address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
             host = f"{gethostname()} ({address})"
             raise DataError(f"node {host}: {error}") from error
-        except Exception as error:
-            if may_succeed_elsewhere(error):
+        # Ray takes the last two for its own, whoever raises them.
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            divides = self._size > 1 and may_succeed_in_parts(error)
+            if may_succeed_elsewhere(error) and not divides:
                 raise
             self._trainer, progress, live = None, PackProgress(1.0, committed=True), {}
             failure, details = describe_failure(error), traceback.format_exc()
@@ -115,6 +120,7 @@ class Worker(tune.Trainable):
             "problem": progress.problem,
             "failure": failure,
             "details": details,
+            "divides": divides,
         }
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -122,7 +128,7 @@ class Worker(tune.Trainable):
 
         Loading a pack here is unsafe: if the actor dies in this method, Tune does not retry.
         """
-        self._trainer, self._pack_id = None, str(new_config["pack"])
+        self._trainer, self._pack_id, self._size = None, str(new_config["pack"]), 0
         self._content = new_config.get("content")
         return True
 
@@ -134,6 +140,7 @@ class Worker(tune.Trainable):
 
     def _load_pack(self) -> PackTrainer:
         pack = decode_pack(self._content or self._packs[self._pack_id])
+        self._size = len(pack.replicates)
         experiment = privnets.experiment(pack.experiment)
         points = {replicate.point_id: replicate.config for replicate in pack.replicates}
         if any(experiment.point_id(config) != point_id for point_id, config in points.items()):
@@ -173,7 +180,17 @@ def train_for(seconds: float, trainer: PackTrainer) -> PackProgress:
             return replace(progress, problem=problem)
 
 
-def may_succeed_elsewhere(error: Exception) -> bool:
+def may_succeed_in_parts(error: BaseException) -> bool:
+    """Whether parts of a pack may succeed: one of its points may have raised the error.
+
+    A storage that fails, a run that has ended and a GPU that is out of order fail them all.
+    """
+    if isinstance(error, OSError | RunSupersededError):
+        return False
+    return type(error).__name__ not in _DEVICE_ERRORS - {_GPU_MEMORY_ERROR}
+
+
+def may_succeed_elsewhere(error: BaseException) -> bool:
     """Whether the same work may succeed on another worker, or later on this one.
 
     This holds for a storage that fails for a while, for memory that runs out on a machine, and for
@@ -186,7 +203,7 @@ def may_succeed_elsewhere(error: Exception) -> bool:
     return type(error).__name__ in _DEVICE_ERRORS
 
 
-def describe_failure(error: Exception) -> str:
+def describe_failure(error: BaseException) -> str:
     """Type and message of an error, with the innermost file and line outside of libraries."""
     if isinstance(error, OSError | RunSupersededError):
         return f"{type(error).__name__}: {error}"

@@ -139,6 +139,27 @@ def names_user_files(study: Study) -> bool:
     return any("." in name and _field(name) not in packaged for name in names)
 
 
+def names_only_others(recorded: Study, study: Study) -> bool:
+    """Whether a recorded study has a value of a user's mapping that another study does not name."""
+    if not names_user_files(recorded):
+        return False
+    known = _listed_values(study)
+    return any(
+        not values <= known.get(name, set())
+        for name, values in _listed_values(recorded).items()
+        if "." in name
+    )
+
+
+def _listed_values(study: Study) -> dict[str, set[str]]:
+    """Values that a study lists for each field, as JSON; numbers of intervals are left out."""
+    listed: dict[str, Sequence[object]] = {
+        name: (value,) for name, value in flatten(study.fixed).items()
+    }
+    listed |= {name: axis.values() or () for name, axis in study.space.items()}
+    return {name: {*map(json.dumps, values)} for name, values in listed.items()}
+
+
 def _field(name: str) -> str:
     """Field whose value is a mapping with an entry of this name, as `problem.faces` has."""
     return name.rpartition(".")[0]
@@ -180,7 +201,7 @@ def extension_obstacles(manifest: Manifest, plan: Plan) -> list[str]:
         return reasons
     changed = setting_differences(manifest.study, plan.study)
     others = {key: text for key, text in changed.items() if key not in (*_GROWING, *_FREE)}
-    if names_user_files(manifest.study) and any(k.startswith(("fixed.", "space.")) for k in others):
+    if names_only_others(manifest.study, plan.study):
         return [*others.values()]  # planning the recorded study would read files that it names
     old, new = manifest.study.settings(), plan.study.settings()
     smaller = [changed[k] for k in _GROWING if k in changed and (new[k] or 0) < (old[k] or 0)]

@@ -46,6 +46,21 @@ class Pack:
     experiment: str
     replicates: tuple[PlannedReplicate, ...]
 
+    @classmethod
+    def of(cls, experiment: str, members: Sequence[PlannedReplicate]) -> Pack:
+        """Makes a pack of replicates; its id does not depend on their order."""
+        names = "\n".join(sorted(f"{m.point_id}:{m.seed}" for m in members))
+        digest = hashlib.sha256(f"{experiment}\n{names}".encode()).hexdigest()
+        return cls(digest[:16], experiment, tuple(members))
+
+    def halves(self) -> tuple[Pack, Pack]:
+        """Divides the pack in two; replicates of one point stay together as far as possible."""
+        ordered = sorted(self.replicates, key=lambda r: (r.point_id, r.seed))
+        middle = (len(ordered) + 1) // 2
+        parts = (ordered[:middle], ordered[middle:])
+        first, second = (sorted(part, key=lambda r: (r.seed, r.point_id)) for part in parts)
+        return Pack.of(self.experiment, first), Pack.of(self.experiment, second)
+
 
 def make_packs(
     replicates: Sequence[PlannedReplicate],
@@ -192,10 +207,7 @@ def _packs(
     packs = []
     for group, own in zip(groups, sizes, strict=True):
         for members in group.split(own):
-            names = "\n".join(sorted(f"{m.point_id}:{m.seed}" for m in members))
-            digest = hashlib.sha256(f"{experiment}\n{names}".encode()).hexdigest()
-            seconds = group.curve.pack_seconds(len(members))
-            packs.append((seconds, Pack(digest[:16], experiment, members)))
+            packs.append((group.curve.pack_seconds(len(members)), Pack.of(experiment, members)))
     return [pack for _, pack in sorted(packs, key=lambda entry: -entry[0])]
 
 

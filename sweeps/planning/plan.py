@@ -38,8 +38,11 @@ MAX_TRAININGS: Final = 10_000_000
 MAX_REUSED: Final = 1_000
 """Most trainings of other sweeps from which an adaptive search starts."""
 
-_CONFIRMING_SEEDS: Final = MAX_POINTS
-"""Distance of the first confirming seed from the base seed; a search uses fewer seeds."""
+_CONFIRMING_SEEDS: Final = MAX_POINTS + 1
+"""Distance of the first confirming seed from the base seed; a search uses fewer seeds.
+
+It is no multiple of ten, the number of rotations among which seeds choose the blocks of a series.
+"""
 
 _MAX_ASK_SIZE: Final = 16
 _MAX_SHOWN: Final = 200

@@ -136,7 +136,7 @@ def start_publisher(ledger: Ledger, tracking_uri: str) -> Iterator[PublisherProc
 def main() -> None:
     """Publishes the sweep named on the command line until standard input asks for an end."""
     collect_rarely()
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # they are meant for the driver
     (sweep,) = sys.argv[1:]
     ledger = Ledger(os.environ[STORAGE_VARIABLE], sweep)

@@ -97,7 +97,7 @@ def failures(folder: Path) -> Target:
         place.write_bytes(content)
         fresh = Ledger(str(folder), "sweep")
         found = read_failures(fresh, lambda: {("p0", 0)})
-        assert found["whole"] == "no memory"
+        assert found["whole"].reason == "no memory"
         return "failures/made.json" not in fresh.unreadable
 
     return Target("failures", folder, read, lambda: [valid], lambda: edited_inputs([valid], _JSON))

@@ -215,7 +215,7 @@ def test_a_stopped_driver_says_how_to_continue(
     study = study_file(tmp_path, STUDY.replace("experiment: membership", "experiment: turnstile"))
     command = ["run", str(study), "--name", "stopped"]
     before: dict[str, tuple[int, bytes]] = {}
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+    for number, code in ((signal.SIGUSR1, 138), (signal.SIGTERM, 143)):
         (tickets / "one").touch()
         said = stop(tmp_path, tracking_uri, command, len(before) + 1, number, code)
         assert f"sweeps resume stopped --storage {tmp_path}" in said

@@ -217,6 +217,29 @@ def tracking_lacks(sweep: str, uri: str) -> bool:
     return False
 
 
+def test_the_notice_of_a_scheduler_stops_a_run_in_order(
+    local_ray: Connection, tracking_uri: str, tmp_path: Path
+) -> None:
+    """Tune has a handler of SIGUSR1 of its own, which would end the run as failed."""
+    sent: list[int] = []
+
+    def announce_end(progress: SweepProgress) -> None:
+        if progress.use is not None and progress.use.packs and not sent:
+            sent.append(signal.SIGUSR1)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    outcome = execute(
+        small_plan(tmp_path, "replicates=1"),
+        sweep="noticed",
+        storage=str(tmp_path),
+        tracking_uri=tracking_uri,
+        on_progress=announce_end,
+    )
+    assert sent
+    assert (outcome.interrupted_by, outcome.exit_code) == (signal.SIGUSR1, 138)
+    assert not outcome.has_report
+
+
 @pytest.mark.parametrize(
     ("signals", "ending"),
     [(1, "Stopped."), pytest.param(2, "Stopped at once.", marks=pytest.mark.slow)],

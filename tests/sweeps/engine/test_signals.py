@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sweeps.engine.signals import Interrupted, catch_stop_signals
+from sweeps.engine.signals import STOP_SIGNALS, Interrupted, catch_stop_signals
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+SIGNALS = STOP_SIGNALS
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_the_first_signal_calls_on_stop_once_in_another_thread() -> None:
 
 _TWO_SIGNALS = """
 import os, signal, threading
-from sweeps.engine.signals import Interrupted, catch_stop_signals
+from sweeps.engine.signals import STOP_SIGNALS, Interrupted, catch_stop_signals
 
 called = threading.Event()
 try:

@@ -19,11 +19,12 @@ from sweeps.errors import InputError
 from sweeps.planning.continuation import (
     differences,
     names_user_files,
+    plan_extension,
     prepare_manifest,
     replan,
     setting_differences,
 )
-from sweeps.planning.plan import Plan
+from sweeps.planning.plan import Plan, create_manifest, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest, write_manifest
 from sweeps.study.loader import load
@@ -188,3 +189,49 @@ def test_a_sweep_of_another_version_is_named_so_although_its_study_is_now_invali
     ledger.write_spec(spec)
     with pytest.raises(InputError, match="had version 0 and now has"):
         replan(read_manifest(ledger))
+
+
+OWN = """
+name: own
+experiment: membership
+fixed:
+  dataset: {table: people.csv, target: outcome}
+  model: {sklearn: "sklearn.linear_model:LogisticRegression"}
+  train_size: 20
+  draws: 32
+  records: 10
+space: {model.params.C: {grid: [0.1, 1.0]}}
+"""
+
+
+def test_a_sweep_of_own_data_and_models_takes_new_values_of_its_grid(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 7},{'yn'[i % 2]}\n" for i in range(60))
+    (tmp_path / "people.csv").write_text(f"age,outcome\n{rows}")
+    (tmp_path / "own.yaml").write_text(OWN)
+    first = make_plan(load(tmp_path / "own.yaml"))
+    ledger = Ledger(str(tmp_path), "own")
+    write_manifest(ledger, create_manifest(first, "own", command="", tracking_uri=""))
+    manifest, more = read_manifest(ledger), "space.model.params.C.grid=[0.1, 1.0, 10.0]"
+    extended = plan_extension(manifest, study=load(tmp_path / "own.yaml", [more]))
+    assert len(extended.points) == 3
+    assert {p.point_id for p in first.points} < {p.point_id for p in extended.points}
+    fewer = load(tmp_path / "own.yaml", ["space.model.params.C.grid=[1.0, 10.0]"])
+    with pytest.raises(InputError, match=r"space.model.params.C.grid was \[0.1, 1.0\] and is now"):
+        plan_extension(manifest, study=fewer)
+
+
+def test_a_file_that_only_the_storage_names_is_not_read(tmp_path: Path) -> None:
+    """The recorded study names a table that is absent: reading it would fail with its name."""
+    rows = "".join(f"{i % 7},{'yn'[i % 2]}\n" for i in range(60))
+    (tmp_path / "people.csv").write_text(f"age,outcome\n{rows}")
+    (tmp_path / "own.yaml").write_text(OWN)
+    study = load(tmp_path / "own.yaml")
+    ledger = Ledger(str(tmp_path), "own")
+    write_manifest(ledger, create_manifest(make_plan(study), "own", command="", tracking_uri=""))
+    spec = ledger.read_spec()
+    spec["study"]["fixed"]["dataset"]["table"] = "other.csv"
+    ledger.write_spec(spec)
+    with pytest.raises(
+        InputError, match=r"fixed.dataset was .*other.csv.* and is now .*people.csv"
+    ):
+        plan_extension(read_manifest(ledger), study=study)
