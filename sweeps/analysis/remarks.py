@@ -58,7 +58,7 @@ def front_remarks(
         note_unconfirmed(result),
         _note_early_end(result),
         _note_cut_front(result),
-        _note_two_replicates(result),
+        _note_two_replicates(front),
     )
     trivial = note_trivial_model(front, objectives or result.objectives)
     return [*(sentence for sentence in (*trivial, *sentences) if sentence), *private]
@@ -152,9 +152,9 @@ def note_unconfirmed(result: Result) -> str:
     )
 
 
-def _note_two_replicates(result: Result) -> str:
+def _note_two_replicates(front: pd.DataFrame) -> str:
     """Warning that two replicates hardly show a spread: nominal 95% intervals hold 83% to 92%."""
-    if len(result.reported_seeds) != 2:
+    if not (front["replicates"] == 2).any():
         return ""
     return "Two replicates are too few for intervals that mean something; take at least three."
 

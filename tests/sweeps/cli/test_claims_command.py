@@ -91,7 +91,7 @@ def test_claims_of_every_sweep_are_judged_with_interval_and_reason(run, storage)
     assert "DISAGREES: It rises." in mine
     assert "The interval of the trend lies below 0" in mine
     assert "source: arXiv 2001.10648, figure 2" in theirs
-    assert shown.endswith("4 claims: agrees 2, disagrees 1, cannot tell 1.\n")
+    assert shown.endswith("4 claims: agrees 2, disagrees 1, cannot tell 1, not posed 0.\n")
 
 
 def test_packaged_study_is_judged_by_its_claims_of_today_and_names_changed_settings(run, storage):
