@@ -16,11 +16,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
+from privnets.adversarial.released_columns import (
+    CategoryColumn,
+    ColumnChange,
+    NumberColumn,
+    Range,
+)
 from privnets.data import UserFormError
 from privnets.data.columns import is_number
 from privnets.data.faces.collection import centre_square
 from privnets.data.table_files import STANDARD, TableFormat, read_frame
-from privnets.data.tables import MissingValues, category_texts, require_columns
+from privnets.data.tables import MissingValues, require_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +73,10 @@ class RecordEncoding(BaseModel):
     def reencode(self, z: Array) -> Array:
         """Returns releases [n, *shape] as they are after `decode` and `encode`."""
         return z
+
+    def changes(self, records: Any, released: Any, z: Array) -> tuple[ColumnChange, ...]:
+        """Compares each column of records with its release, which `z` was before `decode`."""
+        return ()
 
     def read(self, path: Path) -> Any:
         """Reads records from a file or folder of the user: here a CSV or parquet file.
@@ -135,91 +145,6 @@ class ArrayEncoding(RecordEncoding):
         np.save(path, released, allow_pickle=False)
 
 
-class NumberColumn(BaseModel):
-    """Column of numbers, scaled to mean 0 and standard deviation 1.
-
-    Attributes:
-        fill: Replaces missing values; None if they are errors.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    name: str
-    mean: float
-    std: float = Field(gt=0)
-    fill: float | None = None
-
-    @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-        return 1
-
-    @classmethod
-    def fit(cls, name: str, column: pd.Series[Any], *, fills: bool) -> NumberColumn:
-        """Measures a column; `fills` says whether missing values are replaced by its median."""
-        fill = float(column.median()) if fills else None
-        numbers = column.to_numpy(np.float64, na_value=np.nan)
-        numbers = np.where(np.isnan(numbers), fill or 0.0, numbers)
-        if not np.isfinite(numbers).all():
-            raise UserFormError("columns", f"infinite numbers in {name!r}", "finite ones")
-        return cls(name=name, mean=numbers.mean(), std=numbers.std() or 1.0, fill=fill)
-
-    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
-        """Scales numbers, shape [n, 1]."""
-        if not is_number(column) and len(column):
-            raise UserFormError(self.name, f"{column.iloc[0]!r} in this column", "numbers")
-        numbers = column.to_numpy(np.float64, na_value=np.nan)
-        if self.fill is not None:
-            numbers = np.where(np.isnan(numbers), self.fill, numbers)
-        if not np.isfinite(numbers).all():
-            raise UserFormError(self.name, "missing or infinite numbers", "finite ones")
-        return (numbers[:, None] - self.mean) / self.std
-
-    def decode(self, z: NDArray[np.float64]) -> NDArray[Any]:
-        """Numbers in original units, shape [n]."""
-        numbers: NDArray[np.float64] = self.mean + self.std * z[:, 0]
-        return numbers
-
-
-class CategoryColumn(BaseModel):
-    """Column of categories, as zeros and a one.
-
-    Attributes:
-        categories: Texts, sorted; `missing` for missing values.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    categories: tuple[str, ...] = Field(min_length=1)
-
-    @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-        return len(self.categories)
-
-    @classmethod
-    def fit(cls, name: str, column: pd.Series[Any]) -> CategoryColumn:
-        """Collects the categories of a column."""
-        return cls(name=name, categories=tuple(sorted(set(category_texts(column)))))
-
-    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
-        """Zeros and a one for each record, shape [n, categories]."""
-        numbers = {category: number for number, category in enumerate(self.categories)}
-        codes = category_texts(column).map(numbers)
-        if codes.isna().any():
-            unknown = category_texts(column)[codes.isna()].iloc[0]
-            listed = ", ".join(self.categories[:10])
-            expected = f"a category that the releaser was trained on: {listed}"
-            raise UserFormError(self.name, repr(unknown), expected)
-        return np.eye(self.width)[codes.to_numpy(np.int64)]
-
-    def decode(self, z: NDArray[np.float64]) -> NDArray[Any]:
-        """The category with the highest score for each record, shape [n]."""
-        likeliest: NDArray[Any] = np.array(self.categories, dtype=object)[z.argmax(axis=1)]
-        return likeliest
-
-
 class TableEncoding(RecordEncoding):
     """Columns of a table, side by side.
 
@@ -248,6 +173,7 @@ class TableEncoding(RecordEncoding):
         categorical: Sequence[str],
         missing: MissingValues,
         form: TableFormat = STANDARD,
+        ranges: Mapping[str, Range] | None = None,
     ) -> TableEncoding:
         """Measures every column of a table.
 
@@ -255,11 +181,17 @@ class TableEncoding(RecordEncoding):
             categorical: Columns whose values are categories, besides texts and truth values.
             missing: Use of missing values; see `TableAttributes`.
             form: Settings by which new tables are read.
+            ranges: Ranges of released numbers by column, in place of those of the table.
+
+        Raises:
+            UserFormError: If a range does not fit its column.
         """
-        fills = missing == "replace"
+        fills, declared = missing == "replace", ranges or {}
+        numbers = [str(n) for n, each in frame.items() if is_number(each) and n not in categorical]
+        require_numbers(declared, numbers)
         columns = [
-            NumberColumn.fit(str(name), column, fills=fills)
-            if is_number(column) and name not in categorical
+            NumberColumn.fit(str(name), column, fills=fills, declared=declared.get(str(name)))
+            if name in numbers
             else CategoryColumn.fit(str(name), column)
             for name, column in frame.items()
         ]
@@ -280,15 +212,12 @@ class TableEncoding(RecordEncoding):
         return np.hstack(blocks).astype(np.float32)
 
     def reencode(self, z: Array) -> Array:
-        """Replaces the scores of categories by a one for the highest, and zeros."""
-        parts = []
-        for column, scores in zip(self.columns, self._blocks(z), strict=True):
-            is_number_column = isinstance(column, NumberColumn)
-            parts.append(scores if is_number_column else np.eye(column.width)[scores.argmax(1)])
-        return np.hstack(parts).astype(np.float32)
+        """Rounds numbers, and replaces the scores of categories by a one and zeros."""
+        blocks = zip(self.columns, self._blocks(z), strict=True)
+        return np.hstack([column.reencode(block) for column, block in blocks]).astype(np.float32)
 
     def decode(self, z: Array, records: pd.DataFrame) -> pd.DataFrame:
-        """Numbers in original units, and the category with the highest score of each column.
+        """Rounded numbers in original units and in their range, and the likeliest categories.
 
         Both are computed from a release alone, so they reveal no more than it does.
         """
@@ -298,10 +227,24 @@ class TableEncoding(RecordEncoding):
         columns = {column.name: column.decode(block) for column, block in values}
         return pd.DataFrame(columns, index=records.index)
 
+    def changes(
+        self, records: pd.DataFrame, released: pd.DataFrame, z: Array
+    ) -> tuple[ColumnChange, ...]:
+        """Compares each column with its release; see `RecordEncoding.changes`."""
+        blocks = zip(self.columns, self._blocks(z), strict=True)
+        return tuple(c.change(records[c.name], released[c.name], block) for c, block in blocks)
+
     def _blocks(self, z: Array) -> list[NDArray[np.float64]]:
         """Encoded values of each column, [n, width]."""
         ends = np.cumsum([column.width for column in self.columns])[:-1]
         return np.split(z.astype(np.float64), ends, axis=1)
+
+
+def require_numbers(ranges: Mapping[str, Range], numbers: Sequence[str]) -> None:
+    """Raises UserFormError if a range is declared of another column than released numbers."""
+    if wrong := [name for name in ranges if name not in numbers]:
+        expected = f"released columns of numbers: {', '.join(numbers)}"
+        raise UserFormError("ranges", repr(wrong[0]), expected)
 
 
 class ImageEncoding(RecordEncoding):

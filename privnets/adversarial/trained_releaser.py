@@ -33,6 +33,7 @@ from privnets.adversarial.encodings import (
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems.own_series import SeriesEncoding
 from privnets.adversarial.records import MISSING, Minibatch
+from privnets.adversarial.released_columns import ColumnChange
 from privnets.adversarial.training.releasers import (
     RELEASERS,
     EncoderDecoder,
@@ -44,6 +45,7 @@ from privnets.adversarial.training.releasers import (
 )
 from privnets.adversarial.training.user_networks import Factory
 from privnets.data import DataError, UserFormError
+from privnets.data.columns import is_number
 from privnets.randomness import generator, stream_key
 
 RELEASER_FILE: Final = "releaser.safetensors"
@@ -53,6 +55,7 @@ _KEY: Final = "releaser"  # of the description in the file's metadata
 _MAX_BYTES: Final = 2**30
 _MAX_NUMBERS: Final = 2**24  # of one record, and of the noise for one release
 _MAX_REASON: Final = 500  # characters
+_MAX_INTEGER: Final = 2**63
 
 Encoding = Annotated[
     ArrayEncoding | TableEncoding | ImageEncoding | SeriesEncoding, Field(discriminator="kind")
@@ -73,7 +76,7 @@ class ReleaserDescription(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     network: Literal["linear", "mlp", "convolutional", "recurrent", "unet", "fader", "torch"]
     settings: dict[str, Any]
     noise_std: float = Field(ge=0)
@@ -81,11 +84,18 @@ class ReleaserDescription(BaseModel):
     problem: NamedProblem
 
 
-class ReleaseCounts(NamedTuple):
-    """Records of a file that were released, and those left out because values are missing."""
+class ReleaseReport(NamedTuple):
+    """Difference between released records and those of the file.
+
+    Attributes:
+        released: Number of released records.
+        left_out: Number of those left out because values are missing.
+        columns: Changes of each released column of a table; none for images and arrays.
+    """
 
     released: int
     left_out: int
+    columns: tuple[ColumnChange, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,14 +123,12 @@ class TrainedReleaser:
 
         Returns:
             The releases in the form of the records, in the same order. A table has the released
-            columns alone, numbers in original units.
+            columns alone, rounded and in the types and ranges of the records of training.
 
         Raises:
-            UserFormError: If the records have another form.
+            UserFormError: If the records have another form, or the release is not finite.
         """
-        encoding: RecordEncoding = self.description.encoding
-        x, secret = encoding.encode(records), encoding.secret_classes(records)
-        return encoding.decode(self.release(x, seed, secret), records)
+        return self.description.encoding.decode(self._release_encoded(records, seed), records)
 
     def release_files(
         self,
@@ -130,7 +138,7 @@ class TrainedReleaser:
         keep: Sequence[str] = (),
         *,
         overwrite: bool = False,
-    ) -> ReleaseCounts:
+    ) -> ReleaseReport:
         """Releases a file or folder of records to another one.
 
         Args:
@@ -148,12 +156,24 @@ class TrainedReleaser:
         _require_target(source, target, encoding.suffixes, overwrite)
         records, count = encoding.read(source), 0
         complete = encoding.complete(records)
+        changes: tuple[ColumnChange, ...] = ()
         for place, part in enumerate(encoding.parts(complete)):
             own = seed if seed is None or not place else _part_seed(seed, place)
-            released = self(part, own)
+            z = self._release_encoded(part, own)
+            released = encoding.decode(z, part)
             encoding.write(_with_columns(released, part, keep) if keep else released, target)
+            changes += encoding.changes(part, released, z)
             count += len(released)
-        return ReleaseCounts(count, len(records) - len(complete))
+        return ReleaseReport(count, len(records) - len(complete), changes)
+
+    def _release_encoded(self, records: Any, seed: int | None) -> NDArray[np.float32]:
+        """Releases records of the user's form, before they are decoded."""
+        encoding: RecordEncoding = self.description.encoding
+        x, secret = encoding.encode(records), encoding.secret_classes(records)
+        z = self.release(x, seed, secret)
+        if not np.isfinite(z).all():
+            raise UserFormError("input", "records whose release is infinite", "usual values")
+        return z
 
     @torch.no_grad()
     def release(
@@ -320,8 +340,14 @@ def _part_seed(seed: int, part: int) -> int:
 
 
 def _with_columns(released: Any, original: Any, names: Sequence[str]) -> Any:
-    """Adds original columns to a released table."""
+    """Adds original columns to a released table; whole numbers are integers again."""
     columns, kept = getattr(original, "columns", ()), getattr(released, "columns", ())
     if wrong := [name for name in names if name not in columns or name in kept]:
         raise UserFormError("keep", repr(wrong[0]), "a column of the table that is not released")
-    return released.join(original[list(names)])
+    return released.assign(**{name: _with_integers(original[name]) for name in names})
+
+
+def _with_integers(column: Any) -> Any:
+    """The column, but as integers if it is whole numbers that missing ones made floating-point."""
+    is_whole = is_number(column) and column.hasnans and (column.dropna() % 1 == 0).all()
+    return column.astype("Int64") if is_whole and column.abs().max() < _MAX_INTEGER else column

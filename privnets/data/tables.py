@@ -35,7 +35,8 @@ _MAX_CLASSES: Final = 20
 _LISTED_COLUMNS = 20
 _MAX_CATEGORIES = 1000
 _MAX_GROUPS = 50
-_MISSING = "missing"  # category of missing values
+MISSING: Final = "missing"
+"""Category of missing values."""
 
 
 class TableAttributes(TableFormat):
@@ -275,7 +276,7 @@ def category_texts(column: pd.Series[Any]) -> pd.Series[str]:
         numbers = column[is_known].to_numpy(np.float64)
         if (numbers == np.round(numbers)).all():
             column = column.astype("Int64")
-    return column.astype(str).where(is_known, _MISSING)
+    return column.astype(str).where(is_known, MISSING)
 
 
 def describe_target(name: str, target: Target, classes: Sequence[str]) -> str:

@@ -102,6 +102,8 @@ def release(
     say(f"released {counts.released:,} records to {output}", err=json)
     if counts.left_out:
         say(f"left out {counts.left_out:,} records with missing values", err=json)
+    for change in counts.columns:
+        say(change.description, err=json)
     if check:
         advice = "; --panel quick is faster" if panel == "full" else ""
         say(f"checking the release with the {panel} panel: may take minutes{advice}", err=True)

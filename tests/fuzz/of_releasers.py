@@ -30,13 +30,15 @@ def releasers(folder: Path) -> Target:
     import torch
     from safetensors.torch import save
 
-    from privnets.adversarial.encodings import NumberColumn, TableEncoding
+    from privnets.adversarial.encodings import TableEncoding
+    from privnets.adversarial.released_columns import NumberColumn
     from privnets.adversarial.trained_releaser import load_releaser
 
     tensors = {"0": torch.eye(2)}
-    columns = tuple(NumberColumn(name=name, mean=0.0, std=1.0) for name in ("a", "b"))
+    scale = {"mean": 0.0, "std": 1.0, "low": -9.0, "high": 9.0, "decimals": 2}
+    columns = tuple(NumberColumn(name=name, **scale) for name in ("a", "b"))
     description = {
-        "format": 1,
+        "format": 2,
         "network": "linear",
         "settings": {"dimensions": 2},
         "noise_std": 1.0,

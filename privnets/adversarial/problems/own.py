@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from privnets.adversarial.encodings import Array, RecordEncoding, TableEncoding
 from privnets.adversarial.problem import (
@@ -24,6 +25,7 @@ from privnets.adversarial.problem import (
     stratified_sizes,
 )
 from privnets.adversarial.problems.digits import subsampled_split
+from privnets.adversarial.released_columns import Range
 from privnets.data import UserFormError
 from privnets.data.catalog import combined_fingerprint
 from privnets.data.columns import (
@@ -97,10 +99,16 @@ class TableFileReference(OwnReference):
     """The user's own records in one table, with their labels.
 
     Attributes:
+        ranges: Smallest and largest released number of columns, in place of those of the table.
         file_field: Entry with the path of the table.
     """
 
+    ranges: dict[str, Range] = Field(default_factory=dict)
     file_field: ClassVar[str]
+
+    def __hash__(self) -> int:
+        """Hash of all entries; `ranges` alone has none."""
+        return hash(self.model_dump_json())
 
     def __str__(self) -> str:
         """Name of the file."""
@@ -257,7 +265,7 @@ class LabelledRecords(OwnProblem):
         return f"{self.name} {self._fingerprint[:8]}", test / self._count
 
 
-class TableProblemReference(TableAttributes, TableFileReference, LabelledReference):
+class TableProblemReference(TableFileReference, TableAttributes, LabelledReference):
     """The user's table: attributes are released, and a secret is hidden."""
 
     defaults: ClassVar[Mapping[str, Scalar]] = {}
@@ -271,7 +279,7 @@ class TableProblemReference(TableAttributes, TableFileReference, LabelledReferen
 class TableProblem(LabelledRecords):
     """The user's table as vectors: scaled numbers, and categories as zeros and ones.
 
-    Means, deviations and categories come from all records and count as public.
+    Means, deviations, ranges and categories come from all records and count as public.
     """
 
     releasers = ("linear", "mlp")
@@ -294,7 +302,8 @@ class TableProblem(LabelledRecords):
         attributes = frame.drop(columns=labels)
         if encoding is None:
             categorical, missing = reference.categorical, reference.missing
-            encoding = TableEncoding.fit(attributes, categorical, missing, reference.form)
+            form, ranges = reference.form, reference.ranges
+            encoding = TableEncoding.fit(attributes, categorical, missing, form, ranges)
         width = encoding.shape[0]
         self.remarks = (
             describe_records(path.name, len(whole), attributes, reference.categorical, width),

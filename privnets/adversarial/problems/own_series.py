@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from privnets.adversarial.encodings import Array, RecordEncoding
+from privnets.adversarial.encodings import Array, RecordEncoding, require_numbers
 from privnets.adversarial.problem import (
     ProblemSpec,
     RecordArrays,
@@ -27,6 +27,7 @@ from privnets.adversarial.problems.own import (
     TableFileReference,
     joint_classes,
 )
+from privnets.adversarial.released_columns import ColumnChange, NumberColumn
 from privnets.data import UserFormError
 from privnets.data.columns import describe_classes, is_number, require_clear, text_remarks
 from privnets.data.table_files import Names, TableFormat, read_frame
@@ -44,7 +45,7 @@ _LISTED_CLASSES: Final = 10  # in a message
 _BLOCK: Final = 7  # windows of one id in a row that serve the same split, if there are few ids
 
 
-class SeriesProblemReference(TableFormat, TableFileReference):
+class SeriesProblemReference(TableFileReference, TableFormat):
     """The user's table of readings, in any order.
 
     Attributes:
@@ -91,19 +92,15 @@ class SeriesEncoding(RecordEncoding):
         secrets: Columns of the secret.
         classes: Classes of the secret, as texts.
         window: Readings in a window.
-        mean: Mean of all readings.
-        std: Their standard deviation.
     """
 
     kind: Literal["series"] = "series"
     id: str
     time: str
-    value: str
+    value: NumberColumn
     secrets: tuple[str, ...] = Field(min_length=1)
     classes: tuple[str, ...] = Field(min_length=2)
     window: int = Field(ge=2, le=1024)
-    mean: float
-    std: float = Field(gt=0)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -112,15 +109,15 @@ class SeriesEncoding(RecordEncoding):
 
     def encode(self, records: pd.DataFrame) -> Array:
         """Scaled readings, 0 where a window has none; see `RecordEncoding.encode`."""
-        require_columns(records, [self.value], "input")
-        if not is_number(records[self.value]) or records[self.value].isna().any():
-            raise UserFormError("value", f"{self.value!r} with other values", "finite numbers")
+        require_columns(records, [self.value.name], "input")
         rows = window_rows(records, self.id, self.time, self.window)
-        values = (records[self.value].to_numpy(np.float64) - self.mean) / self.std
+        values = self.value.encode(records[self.value.name])[:, 0]
         x: Array = np.where(rows >= 0, values[rows], 0.0)[..., None].astype(np.float32)
-        if not np.isfinite(x).all():
-            raise UserFormError("value", f"{self.value!r} with infinite values", "finite numbers")
         return x
+
+    def reencode(self, z: Array) -> Array:
+        """Rounds readings; see `RecordEncoding.reencode`."""
+        return self.value.reencode(_readings(z)).reshape(z.shape).astype(np.float32)
 
     def secret_classes(self, records: pd.DataFrame) -> NDArray[np.int64]:
         """Secret at each reading, which the releaser sees; see `RecordEncoding`."""
@@ -140,9 +137,18 @@ class SeriesEncoding(RecordEncoding):
     def decode(self, z: Array, records: pd.DataFrame) -> pd.DataFrame:
         """Id, time and released value of each reading, in the order of the records."""
         rows = window_rows(records, self.id, self.time, self.window)
-        values = np.empty(len(records))
-        values[rows[rows >= 0]] = self.mean + self.std * z[..., 0][rows >= 0].astype(np.float64)
-        return records[[self.id, self.time]].assign(**{self.value: values})
+        decoded = self.value.decode(_readings(z[rows >= 0]))
+        values = np.empty_like(decoded)
+        values[rows[rows >= 0]] = decoded
+        return records[[self.id, self.time]].assign(**{self.value.name: values})
+
+    def changes(
+        self, records: pd.DataFrame, released: pd.DataFrame, z: Array
+    ) -> tuple[ColumnChange, ...]:
+        """Compares the readings with their release; see `RecordEncoding.changes`."""
+        seen = z[window_rows(records, self.id, self.time, self.window) >= 0]
+        name = self.value.name
+        return (self.value.change(records[name], released[name], _readings(seen)),)
 
 
 class SeriesProblem(OwnProblem):
@@ -236,7 +242,7 @@ class SeriesProblem(OwnProblem):
 
     def original_units(self, config: AdversarialConfig) -> tuple[float, float]:
         """Mean and standard deviation of the readings."""
-        return self.encoding.mean, self.encoding.std
+        return self.encoding.value.mean, self.encoding.value.std
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
         """All windows, of which each seed draws a test split at random."""
@@ -320,19 +326,27 @@ def _measure(reference: SeriesProblemReference, frame: pd.DataFrame) -> SeriesEn
     require_clear(column.to_frame(), reference.form, "value", "another column")
     if not is_number(column):
         raise UserFormError("value", f"{reference.value!r} with texts", "a column of numbers")
+    require_numbers(reference.ranges, [reference.value])
+    if column.isna().any():
+        raise UserFormError("value", f"{reference.value!r} with missing values", "numbers")
     texts = secret_texts(frame, reference.secrets).rename("secret")
     labels = joint_classes(texts.dropna().to_frame(), ["secret"], "secret")
     return SeriesEncoding(
         id=reference.id,
         time=reference.time,
-        value=reference.value,
+        value=NumberColumn.fit(
+            reference.value, column, fills=False, declared=reference.ranges.get(reference.value)
+        ),
         secrets=reference.secrets,
         classes=labels.classes,
         window=reference.window,
         form=reference.form,
-        mean=float(column.mean()),
-        std=float(column.std(ddof=0)) or 1.0,
     )
+
+
+def _readings(z: Array) -> NDArray[np.float64]:
+    """Encoded readings as a column, shape [n, 1]."""
+    return z.reshape(-1, 1).astype(np.float64)
 
 
 def _remarks(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.encodings import RecordEncoding
 from privnets.adversarial.problem import Splits
 from privnets.adversarial.records import Minibatch, Pool
 from privnets.adversarial.training.releasers import Releaser, noise_words, view_noise
@@ -71,10 +72,12 @@ class BatchSource:
         if self._configs:
             self._prepare_members()
 
-    def record_releaser(self, parameters: Sequence[Tensor], member: int) -> RecordReleaser:
+    def record_releaser(
+        self, parameters: Sequence[Tensor], member: int, encoding: RecordEncoding | None
+    ) -> RecordReleaser:
         """One member's releaser, from the parameters of the whole stack [S, ...]."""
         own = [p[member : member + 1].detach().clone() for p in parameters]
-        return RecordReleaser(self._releaser, own, self._configs[member], self._pool)
+        return RecordReleaser(self._releaser, own, self._configs[member], self._pool, encoding)
 
     def _prepare_members(self) -> None:
         device, sizes = self._pool.x.device, torch.tensor([[len(train)] for train in self._train])
@@ -121,16 +124,21 @@ class RecordReleaser:
         parameters: Its parameters, each of shape [1, ...].
         config: The member's configuration.
         pool: All records, without side information if the releaser sees none.
+        encoding: Form in which releases are written; None if they are not rounded.
     """
 
     network: Releaser
     parameters: Sequence[Tensor]
     config: AdversarialConfig
     pool: Pool
+    encoding: RecordEncoding | None
 
     @torch.no_grad()
     def release(self, records: NDArray[np.int64], stream: str) -> Tensor:
-        """Releases records by index [n] in the pool, shape [n, ...]; each stream has own noise."""
+        """Releases records by index [n] in the pool, shape [n, ...]; each stream has own noise.
+
+        They are rounded and clipped as in a file. Those that are not finite are left as they are.
+        """
         x, key = self.pool.x, stream_key(self.config.seed, stream)
         index, size = torch.from_numpy(records).to(x.device), (len(records), *x.shape[1:])
         noise = self.network.record_noise(key, self.config.noise_std, size, x.device)
@@ -139,7 +147,10 @@ class RecordReleaser:
             self.network.release(self.parameters, _select_batch(self.pool, part[None], own))
             for part, own in zip(parts, noise, strict=True)
         ]
-        return torch.cat(released, 1)[0]
+        z = torch.cat(released, 1)[0]
+        if self.encoding is None or not bool(z.isfinite().all()):
+            return z
+        return torch.from_numpy(self.encoding.reencode(z.cpu().numpy())).to(z.device)
 
     def is_random(self, records: NDArray[np.int64]) -> bool:
         """Whether two releases of the same records differ."""

@@ -68,6 +68,7 @@ class Game:
         self._schedule = TrainingSchedule.from_config(first, problem.spec.utility_classes > 0)
         self._total = first.steps
         self._network = build_releaser(problem, first)
+        self._encoding = problem.record_encoding(first)
         is_pretrained = self._schedule.pretrained or self._network.copies_first
         self._pretraining = first.pretrain_steps if is_pretrained else 0
         self._scales = _rate_scales(self._total, device)
@@ -121,7 +122,7 @@ class Game:
 
     def record_releaser(self, member: int) -> RecordReleaser:
         """One member's releaser as trained so far, which releases any records of the pool."""
-        return self._batches.record_releaser(self._releaser.parameters, member)
+        return self._batches.record_releaser(self._releaser.parameters, member, self._encoding)
 
     def infer(self, role: Role, member: int, released: Exposure) -> Tensor:
         """Log probabilities of one member's inference network, shape [n, C] or [n, T, C]."""

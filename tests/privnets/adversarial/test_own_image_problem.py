@@ -132,7 +132,7 @@ def test_a_folder_is_released_as_png_files_of_one_size(photos, tmp_path) -> None
     weights = build_releaser(problem, config).initial(generator(0, "releaser"))
     releaser = load_releaser(save_releaser(problem, config, weights))
     count = releaser.release_files(tmp_path / "photos", tmp_path / "out", seed=1)
-    assert count == (RECORDS, 0)
+    assert count == (RECORDS, 0, ())
     for place in (tmp_path / "photos", tmp_path / "photos" / "0", tmp_path):
         with pytest.raises(UserFormError, match="a place apart from the records"):
             releaser.release_files(tmp_path / "photos", place)

@@ -150,7 +150,7 @@ def test_a_release_leaves_out_incomplete_records_if_training_did(people, tmp_pat
     problem = problem_of(config)
     releaser = load_releaser(save_releaser(problem, config, [torch.eye(6)]))
     source, target = tmp_path / "people.csv", tmp_path / "out.csv"
-    assert releaser.release_files(source, target, keep=["id"]) == (RECORDS - 4, 4)
+    assert releaser.release_files(source, target, keep=["id"])[:2] == (RECORDS - 4, 4)
     released = pd.read_csv(target)
     assert released["id"].tolist() == people.drop(range(2, 6))["id"].tolist()
     np.testing.assert_allclose(problem.encode_release(released), problem.x, atol=1e-5)
@@ -179,7 +179,7 @@ def test_encoding_and_decoding_return_the_table(people) -> None:
     decoded = encoding.decode(encoding.encode(attributes), attributes)
     np.testing.assert_allclose(decoded["height"], people["height"], rtol=1e-5)
     assert decoded["town"].tolist() == people["town"].tolist()
-    assert decoded["income"].tolist() == people["income"].astype(str).tolist()
+    assert decoded["income"].tolist() == people["income"].tolist()
     assert TableEncoding.model_validate_json(encoding.model_dump_json()) == encoding
 
 

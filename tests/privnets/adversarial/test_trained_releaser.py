@@ -132,7 +132,7 @@ def _redescribe(content: bytes, **changes) -> bytes:
         lambda content: b"\x80\x04" + content,
         lambda content: save(load(content), {"releaser": "{"}),
         lambda content: save({"0": torch.zeros(2)}, {"releaser": "[]"}),
-        lambda content: _redescribe(content, format=2),
+        lambda content: _redescribe(content, format=1),
         lambda content: _redescribe(content, network="os:system"),
         lambda content: _redescribe(content, noise_std=-1.0),
         lambda content: _redescribe(content, problem={"torch": "os:system"}),
