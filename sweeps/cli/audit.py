@@ -19,7 +19,7 @@ from privnets.audit.model_outputs import Meaning
 from privnets.audit.page import format_table
 from privnets.audit.references import MIN_REFERENCES, audit_model
 from privnets.audit.result import GATED, METRICS, AuditResult
-from privnets.data.user_files import import_object
+from privnets.data.user_files import import_object, set_folder
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.tables import Table
 from sweeps.analysis.text import format_count
@@ -196,6 +196,7 @@ def _audit_model(
     if missing := [name for name in columns if name not in table]:
         known = ", ".join(map(str, table))
         raise InputError(f"{data} has no column {missing[0]!r}; its columns are {known}")
+    set_folder(Path.cwd())
     model: Any = import_object(location, "--model")
     if inspect.isfunction(model):
         model = model()
