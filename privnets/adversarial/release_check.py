@@ -36,7 +36,6 @@ from privnets.randomness import generator
 
 _BEST: Final = "privacy/attacker_balanced_accuracy"
 _FLOOR: Final = "floor/attacker_balanced_accuracy"
-_LEAKAGE: Final = "privacy/leakage"
 _RISK: Final = 0.05  # that an interval misses
 _BLIND_SPOT: Final = (
     "Not seen: records unlike those that were checked, other releases of the same records, columns "
@@ -78,7 +77,7 @@ class ReleaseCheck:
     @property
     def strongest(self) -> str:
         """Attacker with the largest balanced accuracy on test, whichever validation chose."""
-        return max(self._accuracies, key=lambda name: self._accuracies[name][0])
+        return self._strongest("balanced_accuracy")
 
     @property
     def balanced_accuracy(self) -> tuple[float, float, float]:
@@ -87,27 +86,33 @@ class ReleaseCheck:
         The interval holds for all attackers at once (Bonferroni), and its upper end is the largest
         of them. An attacker that has the release may ignore it, so nothing is below the floor.
         """
-        quantile = float(ndtri(1 - _RISK / (2 * len(self._accuracies))))
-        scores = {n: (v, quantile * e) for n, (v, e) in self._accuracies.items()}
-        value, half = scores[self.strongest]
-        high = max(value + half for value, half in scores.values())
-        low, value, high = (max(end, self.floor) for end in (value - half, value, high))
-        return value, low, high
+        return self._of_strongest("balanced_accuracy", self.floor)
 
     @property
     def leakage(self) -> tuple[float, float, float]:
-        """Leakage of the secret in nats, with a 95% interval from the errors of test records."""
-        return self._interval(self.result.metrics[_LEAKAGE], self.result.standard_errors[_LEAKAGE])
+        """Largest leakage of the secret in nats, with such an interval and the floor 0."""
+        return self._of_strongest("leakage", 0.0)
 
-    @property
-    def _accuracies(self) -> dict[str, tuple[float, float]]:
-        """Balanced accuracy on test of each attacker, and its standard error."""
+    def _scores(self, metric: str) -> dict[str, tuple[float, float]]:
+        """Value on test of each attacker, and its standard error."""
         errors = self.result.standard_errors
         return {
             key.split("/")[2]: (value, errors[key])
             for key, value in self.result.metrics.items()
-            if key.startswith("privacy/attacker/") and key.endswith("/balanced_accuracy")
+            if key.startswith("privacy/attacker/") and key.endswith(f"/{metric}")
         }
+
+    def _strongest(self, metric: str) -> str:
+        scores = self._scores(metric)
+        return max(scores, key=lambda name: scores[name][0])
+
+    def _of_strongest(self, metric: str, floor: float) -> tuple[float, float, float]:
+        scores = self._scores(metric)
+        quantile = float(ndtri(1 - _RISK / (2 * len(scores))))
+        value, error = scores[self._strongest(metric)]
+        high = max(each + quantile * error for each, error in scores.values())
+        low = value - quantile * error
+        return max(value, floor), max(low, floor), max(high, floor)
 
     @staticmethod
     def _interval(value: float, error: float) -> tuple[float, float, float]:
@@ -132,9 +137,11 @@ class ReleaseCheck:
             "excess": (value - self.floor, low - self.floor, high - self.floor),
             "leakage": self.leakage,
         }
+        attackers = dict.fromkeys(intervals, self.strongest)
+        attackers["leakage"] = self._strongest("leakage")
         checked = check_limits(limits.items(), GATED_OF_RELEASES)
         answers = [
-            GateAnswer.of("release", limit, intervals[limit[0]], self.strongest, judge)
+            GateAnswer.of("release", limit, intervals[limit[0]], attackers[limit[0]], judge)
             for limit in checked
         ]
         return GateResult(tuple(answers), _BLIND_SPOT)
@@ -143,7 +150,7 @@ class ReleaseCheck:
     def verdict(self) -> str:
         """Strongest attacker, floor, leakage and utility in sentences."""
         (accuracy, low, high), (leakage, least, most) = self.balanced_accuracy, self.leakage
-        notes, count = self.result.notes, len(self._accuracies)
+        notes, count = self.result.notes, len(self._scores("balanced_accuracy"))
         raised = [notes[key] for key in sorted(notes) if key.startswith("flag/")]
         utility = (
             f"utility that remains: {text} {self._text(*self._interval(*estimate))}"

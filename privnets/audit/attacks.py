@@ -91,6 +91,7 @@ _SONG = "Song and Mittal, USENIX Security 2021, arXiv 2003.10595"
 _CARLINI = "Carlini et al., IEEE S&P 2022, arXiv 2112.03570"
 _ZARIFZADEH = "Zarifzadeh et al., ICML 2024, arXiv 2312.03262"
 _SHOKRI = "after Shokri et al., IEEE S&P 2017, arXiv 1610.05820"
+_BERTRAN = "Bertran et al., NeurIPS 2023, arXiv 2307.03694"
 _BRANNVALL = "Brännvall 2026, arXiv 2603.11799"
 
 LOSS: Final = _threshold("loss", "Yeom et al., CSF 2018, arXiv 1709.01604")
@@ -107,17 +108,17 @@ CLASS_THRESHOLDS: Final = AuditAttack(
     "class_thresholds", "learned", learned.class_thresholds, _SONG
 )
 QUANTILE_REGRESSION: Final = AuditAttack(
-    "quantile_regression",
-    "learned",
-    learned.quantile_regression,
-    "Bertran et al., NeurIPS 2023, arXiv 2307.03694",
+    "quantile_regression", "learned", learned.quantile_regression, _BERTRAN
 )
 
 
 def _difference(models: ModelSignals) -> Array:
     """Log-probability of the true class, or the signal, minus its mean without the record."""
-    values = models.signal if models.confidence is None else models.log_confidence
-    return values[models.targets] - models.moments(values, member=False).mean
+    compared = models.comparison
+    if models.confidence is None:
+        return compared.signal - compared.moments(member=False).mean
+    logs = compared.logs_of_references
+    return compared.logs - compared.references.moments(logs, member=False).mean
 
 
 LIRA_ONLINE: Final = _compared("lira_online", "online", attack_formulas.lira_online, _CARLINI)
@@ -139,28 +140,15 @@ DIFFERENCE: Final = AuditAttack(
 )
 
 _HERE = "privnets.audit.attacks"
+_NAMES = (
+    *("loss", "confidence", "entropy", "modified_entropy", "logit", "score", "correctness"),
+    *("class_thresholds", "quantile_regression", "logistic", "boosting"),
+    *("lira_offline", "rmia_offline", "bavaria_offline", "difference"),
+    *("lira_online", "rmia_online", "bavaria_online"),
+)
 AUDIT_ATTACKS: Final[Registry[AuditAttack]] = Registry(
     "audit attack",
     "privnets.audit_attacks",
     f"{_HERE}:AuditAttack",
-    {
-        "loss": f"{_HERE}:LOSS",
-        "confidence": f"{_HERE}:CONFIDENCE",
-        "entropy": f"{_HERE}:ENTROPY",
-        "modified_entropy": f"{_HERE}:MODIFIED_ENTROPY",
-        "logit": f"{_HERE}:LOGIT",
-        "score": f"{_HERE}:SCORE",
-        "correctness": f"{_HERE}:CORRECTNESS",
-        "class_thresholds": f"{_HERE}:CLASS_THRESHOLDS",
-        "quantile_regression": f"{_HERE}:QUANTILE_REGRESSION",
-        "logistic": f"{_HERE}:LOGISTIC",
-        "boosting": f"{_HERE}:BOOSTING",
-        "lira_offline": f"{_HERE}:LIRA_OFFLINE",
-        "rmia_offline": f"{_HERE}:RMIA_OFFLINE",
-        "bavaria_offline": f"{_HERE}:BAVARIA_OFFLINE",
-        "difference": f"{_HERE}:DIFFERENCE",
-        "lira_online": f"{_HERE}:LIRA_ONLINE",
-        "rmia_online": f"{_HERE}:RMIA_ONLINE",
-        "bavaria_online": f"{_HERE}:BAVARIA_ONLINE",
-    },
+    {name: f"{_HERE}:{name.upper()}" for name in _NAMES},
 )

@@ -32,8 +32,8 @@ def audit_signals(
     """Audits saved outputs of one model, or of many, for leakage of membership.
 
     One model is attacked by thresholds on its signals, and by attacks that learn from one half of
-    the records to judge the other. With many models, each is also attacked
-    with all the others as references (leave-one-out), or only the `target` is.
+    the records to judge the other. With many models, each is also attacked with all the others as
+    references (leave-one-out), or only the `target` is.
 
     Args:
         signals: Arrays by name, a table, or the path of an `.npz`, `.csv` or `.parquet` file.

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 from xml.etree import ElementTree
 
 from privnets.audit.files import AuditError
-
-if TYPE_CHECKING:
-    from privnets.audit.attacks import Family
-    from privnets.audit.result import AuditResult
 
 Judge = Literal["upper", "estimate", "lower"]
 """End of the interval that is compared with a limit: `upper`, `lower`, or the `estimate` itself."""
@@ -58,7 +54,13 @@ class GateAnswer:
         judge: Judge,
         obstacle: str = "",
     ) -> GateAnswer:
-        """Compares an interval (value, low, high) with a limit; a missing number never passes."""
+        """Compares an interval (value, low, high) with a limit; a missing number never passes.
+
+        Raises:
+            AuditError: If `judge` is unknown.
+        """
+        if judge not in JUDGES:
+            raise AuditError(f"judge must be one of {', '.join(JUDGES)}; got {judge!r}")
         (metric, largest), (value, low, high) = limit, interval
         judged = {"upper": high, "estimate": value, "lower": low}[judge]
         has_passed = judged <= largest and not obstacle
@@ -67,7 +69,9 @@ class GateAnswer:
     def __str__(self) -> str:
         """One line with the numbers and the reason."""
         verb = "passes" if self.has_passed else "FAILS"
-        numbers = f"{self.metric} {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+        numbers = f"{self.metric} {self.value:.3f}"
+        if self.low < self.high:  # a lower bound has no interval
+            numbers += f" ({self.low:.3f} to {self.high:.3f})"
         line = f"{self.subject}: {numbers} of {self.attack} {verb} {self.limit:g}"
         return f"{line}: {reason}" if (reason := self._reason()) else line
 
@@ -179,31 +183,3 @@ def check_limits(
             )
         checked.append((metric, float(limit)))
     return checked
-
-
-def judge_audit(
-    result: AuditResult,
-    limits: Sequence[tuple[str, float]],
-    judge: Judge,
-    families: Sequence[Family],
-) -> GateResult:
-    """Compares the strongest attack of each family with each limit.
-
-    The upper end is the largest upper end of all attacks of the family: it holds for the strongest
-    one, whichever that is. The estimate and the lower end are those of the attack that one half of
-    the records chooses and the other half reports.
-    """
-    if judge not in JUDGES:
-        raise AuditError(f"judge must be one of {', '.join(JUDGES)}; got {judge!r}")
-    answers = [
-        GateAnswer.of(
-            family,
-            limit,
-            *result.strongest_interval(limit[0], family),
-            judge,
-            result.inversion,
-        )
-        for limit in limits
-        for family in families
-    ]
-    return GateResult(tuple(answers), result.blind_spot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Final
 
@@ -75,9 +76,7 @@ def largest_disparities(
     rates: dict[Any, dict[str, RateInterval]] = {}
     for group in large:
         inside = groups == group
-        part = ScoredTrials(
-            trials.score[:, inside], trials.member[:, inside], level, trials.inflation
-        )
+        part = replace(trials.select(inside, trials.inflation), confidence=level)
         rates[group] = part.success(decision[:, inside])
     rows = {}
     for metric in GROUP_METRICS:

@@ -48,6 +48,18 @@ _TREES: Final[dict[str, Any]] = {
 Score = Callable[[ModelSignals], Array]
 
 
+def split_records(member: BoolArray, seed: int) -> tuple[BoolArray, BoolArray]:
+    """Two random halves of the records; each has half of the records with every membership."""
+    random = generator(seed, "audit halves")
+    first = np.zeros(member.shape[1], dtype=bool)
+    order = random.permutation(member.shape[1])
+    ranked = order[np.argsort(member[:, order].sum(0), kind="stable")]
+    pairs = ranked[: len(ranked) // 2 * 2].reshape(-1, 2)
+    side = random.integers(0, 2, len(pairs))
+    first[pairs[np.arange(len(pairs)), side]] = True
+    return first, ~first
+
+
 def cross_fit(score: Score, models: ModelSignals, halves: Sequence[BoolArray]) -> Array:
     """Ranks within each half of its scores by a fit to the other half, shape [T, R].
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import log_expit, xlogy
 
 from privnets.audit.files import AuditError
-from privnets.reference_models import Array, BoolArray, Comparison, ReferenceMoments, References
+from privnets.reference_models import Array, BoolArray, Comparison, References
 
 _TINY = 1e-30
 _CLIP_QUANTILE = 0.99
@@ -78,34 +78,17 @@ class ModelSignals:
         known = np.ones(member.shape[1], bool) if self.known is None else self.known
         return np.broadcast_to(known, member.shape)
 
-    @property
-    def log_confidence(self) -> Array:
-        """Log-probability of the true class, if known; exact where `confidence` rounds."""
-        logs: Array = log_expit(self.signal)
-        return logs
-
-    def moments(self, values: Array, *, member: bool) -> ReferenceMoments:
-        """Moments over the reference models that trained with a record, or without it.
-
-        Each audited model is left out of its own references; see `References.leave_one_out`.
-
-        Args:
-            values: Values of every model, shape [M, R].
-        """
-        return self._reference_models.moments(values, member=member)
-
     @cached_property
     def comparison(self) -> Comparison:
-        """Audited models beside all others; the records of the audit are the population."""
-        signal, logs = self.signal, self.log_confidence
-        compared = Comparison(
-            signal[self.targets], signal, logs[self.targets], logs, self._reference_models
-        )
-        return replace(compared, population=compared)
+        """Audited models beside all others; the records of the audit are the population.
 
-    @cached_property
-    def _reference_models(self) -> References:
-        return References.leave_one_out(self.member, self.targets)
+        Each audited model is left out of its own references; see `References.leave_one_out`.
+        Log-probabilities are exact where `confidence` rounds.
+        """
+        signal, logs = self.signal, log_expit(self.signal)
+        references = References.leave_one_out(self.member, self.targets)
+        compared = Comparison(signal[self.targets], signal, logs[self.targets], logs, references)
+        return replace(compared, population=compared)
 
 
 def derive_from_probabilities(probabilities: Array, labels: NDArray[np.int64]) -> dict[str, Array]:
@@ -151,9 +134,9 @@ def logit_of_loss(loss: Array) -> Array:
 def choose_limit(log_odds: Array) -> float:
     """Log-odds at half the distance of the most extreme probabilities from 0 or 1, but 0 and 1.
 
-    A forest of 50 trees votes in steps of 0.02 and gets log-odds
-    of the probability 0.01, or 0.99: a continuity correction. The most
-    extreme one is the 99% quantile of |log-odds| over finite values. No membership is used.
+    A forest of 50 trees votes in steps of 0.02 and gets log-odds of the probability 0.01, or 0.99:
+    a continuity correction. The most extreme one is the 99% quantile of |log-odds| over finite
+    values. No membership is used.
     """
     sizes = np.abs(log_odds[np.isfinite(log_odds)])
     if not len(sizes):

@@ -7,14 +7,22 @@ import io
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
 from importlib import resources
 from importlib.metadata import version
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+
+from privnets.audit.attacks import CORRECTNESS
+from privnets.audit.groups import GROUP_METRICS
+from privnets.audit.rates import RATE_OF
+
+if TYPE_CHECKING:
+    from privnets.audit.result import AuditResult
 
 TABLE_NOTE: Final = (
     "Each value stands with its interval. Rates marked * rest on fewer than ten expected false "
@@ -37,14 +45,59 @@ DEFINITIONS: Final = {
 }
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 _MIN_FALSE_POSITIVES = 10
+_SHOWN_RECORDS = 20
+_PREVALENCES = (0.5, 0.1, 0.01)
+METRICS: Final = ("advantage", "auc", *RATE_OF)
+"""Metrics with an interval; 0 is the value of guessing, and for `auc` 0.5."""
 
 
-@dataclass(frozen=True, eq=False)
-class RocLine:
-    """ROC curve with a band: columns fpr, tpr, ci_low and ci_high."""
+def describe_page(result: AuditResult, title: str, model: str, data: str) -> str:
+    """HTML of the page about an audit; every text is escaped."""
+    headline, _, rest = result.verdict.partition(". ")
+    grouped = result.models.groups is not None
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    folder = resources.files("privnets.audit")
+    template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
+    text: str = template.render(
+        title=title,
+        headline=f"{headline}.",
+        verdict=rest,
+        counts=_counts(result),
+        facts={
+            "model": model or "not named",
+            "data": data or "not named",
+            "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            "versions": _versions(),
+            "seed": str(result.seed),
+            "verdict about": f"family {result.family}",
+        },
+        basis=result.basis,
+        answers=result.answers,
+        table=format_table(result.table, METRICS),
+        note=TABLE_NOTE,
+        not_run=result.not_run,
+        predictive=_predictive_values(result),
+        image=base64.b64encode(_roc_png(result)).decode(),
+        groups=format_success(result.groups, GROUP_METRICS) if grouped else None,
+        disparity=format_success(result.disparity, ["difference"]) if grouped else None,
+        records=result.records.loc[result.records["member"] > 0].head(_SHOWN_RECORDS),
+        definitions=DEFINITIONS,
+        confidence=f"{result.confidence:.0%}",
+        style=Markup(page_style()),
+    )
+    return text
 
-    label: str
-    curve: pd.DataFrame
+
+def describe_in_notebook(result: AuditResult) -> str:
+    """HTML of the verdict, table, basis and attacks that were not run."""
+    frame = format_table(result.table, METRICS)
+    table: str = frame.to_html(escape=True, index=False, justify="left", border=0)
+    texts = (result.verdict, TABLE_NOTE, result.basis, result.not_run)
+    verdict, *rest = (f"<p>{escape(text)}</p>" for text in texts)
+    style = "overflow-x: auto; white-space: nowrap"
+    return f"{verdict}<div style='{style}'>{table}</div>{''.join(rest)}"
 
 
 def format_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -54,12 +107,11 @@ def format_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """
     shown: dict[str, list[str]] = {"attack": list(table.index), "family": list(table["family"])}
     for metric in metrics:
-        columns = [metric, f"{metric}.ci_low", f"{metric}.ci_high"]
         expected = f"expected_false_positives_at_{metric.removeprefix('tpr_at_')}"
         counts = table[expected] if expected in table else [_MIN_FALSE_POSITIVES] * len(table)
         shown[metric] = [
-            f"{value:.3f} ({low:.3f} to {high:.3f}){'*' * (count < _MIN_FALSE_POSITIVES)}"
-            for (value, low, high), count in zip(table[columns].to_numpy(), counts, strict=True)
+            text + "*" * (count < _MIN_FALSE_POSITIVES)
+            for text, count in zip(_format_intervals(table, metric), counts, strict=True)
         ]
     shown["epsilon >="] = [f"{value:.2f}" for value in table["epsilon_lower_bound"]]
     return pd.DataFrame(shown)
@@ -70,34 +122,40 @@ def format_success(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     shown = frame.drop(columns=frame.columns[frame.columns.str.contains(".ci_", regex=False)])
     for metric in metrics:
         shown = shown.drop(columns=metric, errors="ignore")
-        columns = frame.reindex(columns=[metric, f"{metric}.ci_low", f"{metric}.ci_high"])
-        shown[metric] = [
-            "" if math.isnan(value) else f"{value:.3f} ({low:.3f} to {high:.3f})"
-            for value, low, high in columns.to_numpy(float)
-        ]
+        shown[metric] = _format_intervals(frame, metric)
     return shown.reset_index()
 
 
-def render_page(lines: Sequence[RocLine], **content: Any) -> str:
-    """The page's HTML; every text is escaped.
+def _format_intervals(frame: pd.DataFrame, metric: str) -> list[str]:
+    columns = frame.reindex(columns=[metric, f"{metric}.ci_low", f"{metric}.ci_high"])
+    return [
+        "" if math.isnan(value) else f"{value:.3f} ({low:.3f} to {high:.3f})"
+        for value, low, high in columns.to_numpy(float)
+    ]
 
-    Args:
-        lines: ROC curves.
-        content: Values of the template, `page.html`.
-    """
-    folder = resources.files("privnets.audit")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
-    text: str = template.render(
-        image=base64.b64encode(_roc_png(lines)).decode(),
-        style=Markup(page_style()),
-        definitions=DEFINITIONS,
-        note=TABLE_NOTE,
-        **content,
-    )
-    return text
+
+def _counts(result: AuditResult) -> dict[str, str]:
+    """Sizes and accuracies of the audited models."""
+    models, member = result.models, result.models.target_member
+    counts = {
+        "records": f"{member.shape[1]:,}",
+        "members": f"{member.sum(1).mean():,.0f}",
+        "reference models": str(models.references),
+    }
+    if CORRECTNESS.name in models.values:
+        correct = models.values[CORRECTNESS.name][models.targets]
+        counts["accuracy on members"] = f"{correct[member].mean():.3f}"
+        counts["accuracy on others"] = f"{correct[~member].mean():.3f}"
+    return counts
+
+
+def _predictive_values(result: AuditResult) -> pd.DataFrame:
+    """Positive predictive value of each attack at a false-positive rate of 1%, as text."""
+    values = {
+        f"{share:.0%} are members": result.positive_predictive_value(share)["ppv"]
+        for share in _PREVALENCES
+    }
+    return pd.DataFrame(values).map("{:.3f}".format).reset_index()
 
 
 def page_style() -> str:
@@ -105,26 +163,27 @@ def page_style() -> str:
     return (resources.files("privnets.audit") / "page.css").read_text(encoding="utf-8")
 
 
-def describe_versions() -> str:
+def _versions() -> str:
     """Versions that the numbers depend on."""
     packages = ("privnets-sweeps", "numpy", "scipy", "scikit-learn")
     parts = [f"{package} {version(package)}" for package in packages]
     return ", ".join([*parts, f"Python {platform.python_version()}"])
 
 
-def _roc_png(lines: Sequence[RocLine]) -> bytes:
-    """ROC curves on logarithmic axes, with their bands and the line of guessing."""
+def _roc_png(result: AuditResult) -> bytes:
+    """ROC curve of each family's strongest attack on logarithmic axes, with bands."""
     # Matplotlib takes half a second to load, which an audit without a page need not wait for.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 5), dpi=110, layout="constrained")
-    axes = figure.subplots()
-    least = min(float(line.curve["fpr"].min()) for line in lines)
+    axes, least = figure.subplots(), float(result.roc["fpr"].min())
     axes.plot([least, 1], [least, 1], color="#888888", linestyle=":", label="guessing")
-    for line, colour in zip(lines, _COLOURS, strict=False):
-        curve = line.curve
+    for family, colour in zip(result.families, _COLOURS, strict=False):
+        name = str(result.strongest_by("advantage", family).name).partition(" / ")[0]
+        curve = result.roc.loc[result.roc["attack"] == name]
         axes.fill_between(curve["fpr"], curve["ci_low"], curve["ci_high"], color=colour, alpha=0.15)
-        axes.plot(curve["fpr"], curve["tpr"], color=colour, label=line.label.replace("$", r"\$"))
+        label = f"{name} ({family})".replace("$", r"\$")
+        axes.plot(curve["fpr"], curve["tpr"], color=colour, label=label)
     axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1.05))
     axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
     axes.grid(alpha=0.3)

@@ -160,11 +160,7 @@ class ScoredTrials:
         """
         if convention == "at-most":
             return self._rate_at(rate)[0]
-        thresholds = np.unique(np.concatenate([self.members, self.others]))[::-1]
-        false, true = (
-            np.r_[0.0, 1 - np.searchsorted(scores, thresholds) / len(scores)]
-            for scores in (self.others, self.members)
-        )
+        true, false = (np.r_[0.0, each[::-1]] for each in self._rates_from(self._distinct))
         if convention == "convex-hull":
             corners = _upper_hull(false, true)
             false, true = false[corners], true[corners]
@@ -182,24 +178,19 @@ class ScoredTrials:
 
     def best_threshold(self) -> tuple[float, float]:
         """Largest advantage of calling scores from a threshold on members, and the threshold."""
-        thresholds = np.unique(np.concatenate([self.members, self.others]))
-        true = 1 - np.searchsorted(self.members, thresholds) / len(self.members)
-        false = 1 - np.searchsorted(self.others, thresholds) / len(self.others)
+        true, false = self._rates_from(self._distinct)
         best = int(np.argmax(true - false))
-        return float(true[best] - false[best]), float(thresholds[best])
+        return float(true[best] - false[best]), float(self._distinct[best])
 
     def epsilon_threshold(self, delta: float, level: float) -> tuple[float, float]:
         """Largest lower bound on epsilon over up to 512 thresholds, and the threshold.
 
         It chooses a threshold for other trials, so dependence of trials is left out.
         """
-        ordered = np.unique(np.concatenate([self.members, self.others]))
+        ordered = self._distinct
         ranks = np.unique(np.geomspace(1, len(ordered), _MAX_THRESHOLDS).astype(int))
         thresholds = np.unique(np.concatenate([ordered[-ranks], ordered[ranks - 1]]))
-        true, false = (
-            1 - np.searchsorted(scores, thresholds) / len(scores)
-            for scores in (self.members, self.others)
-        )
+        true, false = self._rates_from(thresholds)
         bounds = epsilon_bounds(true, false, len(self.members), len(self.others), delta, level)
         best = int(np.argmax(bounds))
         return float(bounds[best]), float(thresholds[best])
@@ -211,6 +202,18 @@ class ScoredTrials:
         positives = self._effective(decision, self.inside, true)
         negatives = self._effective(decision, self.outside, false)
         return float(epsilon_bounds(true, false, positives, negatives, delta, level))
+
+    @cached_property
+    def _distinct(self) -> Array:
+        return np.unique(np.concatenate([self.members, self.others]))
+
+    def _rates_from(self, thresholds: Array) -> tuple[Array, Array]:
+        """Shares of members and of others whose scores reach thresholds."""
+        true, false = (
+            1 - np.searchsorted(scores, thresholds) / len(scores)
+            for scores in (self.members, self.others)
+        )
+        return true, false
 
     def _rate_at(self, rate: float) -> tuple[float, float]:
         """True-positive rate at a false-positive rate, and the score that it exceeds."""

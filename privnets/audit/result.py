@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,38 +12,21 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import expit
 
-from privnets.audit.attacks import AUDIT_ATTACKS, CORRECTNESS, FAMILIES, AuditAttack, Family
+from privnets.audit import page, sentences
+from privnets.audit.attacks import AUDIT_ATTACKS, FAMILIES, AuditAttack, Family
 from privnets.audit.files import AuditError
-from privnets.audit.gate import GateResult, Judge, check_limits, judge_audit
-from privnets.audit.groups import GROUP_METRICS, largest_disparities, measure_groups
-from privnets.audit.learned import cross_fit, rank
+from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
+from privnets.audit.groups import largest_disparities, measure_groups
+from privnets.audit.learned import cross_fit, rank, split_records
 from privnets.audit.model_signals import ModelSignals
-from privnets.audit.page import (
-    TABLE_NOTE,
-    RocLine,
-    describe_versions,
-    format_success,
-    format_table,
-    render_page,
-)
-from privnets.audit.rates import (
-    CONVENTIONS,
-    RATE_OF,
-    RATES,
-    Convention,
-    ScoredTrials,
-    flatten,
-)
+from privnets.audit.page import METRICS
+from privnets.audit.rates import CONVENTIONS, RATE_OF, RATES, Convention, ScoredTrials, flatten
+from privnets.audit.sentences import EXPECTED, EXPOSED_RATE, EXPOSURE
 from privnets.audit.signals import MIN_RECORDS
-from privnets.randomness import generator
 from privnets.reference_models import Array, BoolArray
 
 _SIGNED = ("loss", "confidence", "logit", "score")
-_EXPECTED = "expected_false_positives_at_fpr_{:g}"
-METRICS: Final = ("advantage", "auc", *RATE_OF)
-"""Metrics with an interval; 0 is the value of guessing, and for `auc` 0.5."""
 
 EPSILON: Final = "epsilon_lower_bound"
 GATED: Final = {
@@ -56,12 +37,7 @@ GATED: Final = {
 }
 """Metrics that a limit may be about, with the range of their values."""
 
-EXPOSED_RATE: Final = 0.01
-"""A member counts as exposed if the attack finds it at this false-positive rate or below."""
-
-_EXPOSURE = f"tpr_at_fpr_{EXPOSED_RATE:g}"
 _ROC_POINTS = 41
-_SHOWN_RECORDS = 20
 
 
 class AuditResult:
@@ -100,14 +76,11 @@ class AuditResult:
         self.outputs: Mapping[str, NDArray[Any]] = {}
         self._trials: dict[str, ScoredTrials] = {}
         self._choosing: dict[str, ScoredTrials] = {}
-        self._halves = _split_records(models.target_member, seed)
+        self._halves = split_records(models.target_member, seed)
         for name in AUDIT_ATTACKS.names():
             self._run(name)
         self._shadow = None if shadow is None else _shadow_thresholds(shadow, self._trials)
-        if family is not None and family not in self.families:
-            known = ", ".join(self.families)
-            raise AuditError(f"family must be one of {known} for these signals; got {family!r}")
-        self.family: Family = self.families[-1] if family is None else family
+        self.family: Family = self._known_family(family or self.families[-1])
 
     def _run(self, name: str) -> None:
         attack, member = AUDIT_ATTACKS.get(name), self.models.target_member
@@ -133,7 +106,7 @@ class AuditResult:
         for half in self._halves:
             quarters = [
                 np.isin(everyone, everyone[half][part])
-                for part in _split_records(member[:, half], 0)
+                for part in split_records(member[:, half], 0)
             ]
             scores[:, half] = cross_fit(attack.score, self.models, quarters)[:, half]
         return scores
@@ -149,8 +122,7 @@ class AuditResult:
 
         Columns: `family`; each of `METRICS` with `.ci_low` and `.ci_high`; the expected number of
         false positives at each rate; `tpr_at_fpr_0`, the share of members above all others;
-        `epsilon_lower_bound`; `members` and `non_members` (numbers
-        of trials).
+        `epsilon_lower_bound`; `members` and `non_members` (numbers of trials).
         """
         rows = [self._row((name, name)) for name in self._trials]
         return pd.DataFrame(rows).infer_objects().rename_axis("attack")
@@ -175,12 +147,7 @@ class AuditResult:
         if metric not in (*METRICS, EPSILON):
             known = ", ".join((*METRICS, EPSILON))
             raise AuditError(f"metric must be one of {known}; got {metric!r}")
-        chosen_family = family or self.family
-        if chosen_family not in self.families:
-            raise AuditError(
-                f"family must be one of {', '.join(self.families)}; got {chosen_family!r}"
-            )
-        chosen = self._choose(metric, chosen_family)
+        chosen = self._choose(metric, self._known_family(family or self.family))
         if chosen[0] == chosen[1]:
             return pd.Series(self.table.loc[chosen[0]], name=chosen[0])
         return self._row(chosen)
@@ -188,9 +155,12 @@ class AuditResult:
     def strongest_interval(
         self, metric: str, family: Family | None = None
     ) -> tuple[tuple[float, float, float], str]:
-        """Value of a metric, the ends of its interval, and the attack; see `judge_audit`.
+        """Value of a metric, the ends of its interval, and the attack.
 
-        A lower bound on epsilon has no interval: all three are the bound.
+        The upper end is the largest of all attacks of the family: it holds for the strongest one,
+        whichever that is. Value and lower end are those of the attack that one half of the records
+        chooses and the other half reports. A lower bound on epsilon has no interval: all three are
+        the bound.
         """
         row = self.strongest_by(metric, family)
         value, name = float(row[metric]), str(row.name)
@@ -221,11 +191,15 @@ class AuditResult:
         Raises:
             AuditError: If a limit could never fail, or another argument is unknown.
         """
-        families = self.families if family is None else (family,)
-        checked = check_limits([*limits.items(), *named.items()], GATED)
-        result = judge_audit(self, checked, judge, families)
-        self.answers = [(str(answer), answer.has_passed) for answer in result.answers]
-        return result
+        answers = [
+            GateAnswer.of(
+                each, limit, *self.strongest_interval(limit[0], each), judge, self.inversion
+            )
+            for limit in check_limits([*limits.items(), *named.items()], GATED)
+            for each in (self.families if family is None else (family,))
+        ]
+        self.answers = [(str(answer), answer.has_passed) for answer in answers]
+        return GateResult(tuple(answers), self.blind_spot)
 
     def save(self, path: str | Path) -> Path:
         """Saves the outputs of all models as `.npz`: `audit_signals(path, target=0)` reads them.
@@ -243,15 +217,7 @@ class AuditResult:
     @property
     def blind_spot(self) -> str:
         """Sentence on what these attacks cannot see."""
-        knowledge = {
-            "online": "have reference models trained with and without each record",
-            "offline": "have reference models trained without the record",
-        }.get(self.families[-1], "have no reference models, with which attacks are stronger")
-        return (
-            f"Not seen: these attackers {knowledge}, see outputs alone and average over the "
-            "records of this audit; access to parameters, single exposed records and better "
-            "attacks may reveal more."
-        )
+        return sentences.blind_spot(self)
 
     @cached_property
     def records(self) -> pd.DataFrame:
@@ -265,7 +231,7 @@ class AuditResult:
         member = self.models.target_member
         everyone = {name: each.false_positive_rates() for name, each in self._trials.items()}
         strongest = np.full(member.shape, np.nan)
-        for name, half in zip(self._choose(_EXPOSURE, self.family), self._halves, strict=True):
+        for name, half in zip(self._choose(EXPOSURE, self.family), self._halves, strict=True):
             strongest[:, half] = everyone[name][:, half]
         median = _median_of_members(strongest, member)
         frame = pd.DataFrame(
@@ -332,49 +298,12 @@ class AuditResult:
         """Sentence that asks for the sign of `inverted` signals; empty without one."""
         if not self.inverted:
             return ""
-        name, low = self.inverted[0], " and ".join(f"`{each}`" for each in self.inverted)
-        area = self._trials[name].area()
-        return (
-            f"Members score LOWER than others on {low}: the AUC of `{name}` is {area.value:.3f}, "
-            f"and its interval ends at {area.high:.3f}, below 0.5. Is the sign right? `loss` and "
-            "`entropy` are smaller for members, other signals larger; `member` is 1 for records of "
-            "the training set. Do not rely on this audit before that is known."
-        )
+        return sentences.inversion(self.inverted, self._trials[self.inverted[0]].area())
 
     @cached_property
     def verdict(self) -> str:
         """Sentences that state the leakage, its interval, and what they rest on."""
-        if self.inverted:
-            return self.inversion
-        row, level = self.strongest, f"{self.confidence:.0%}"
-        low, high = row["advantage.ci_low"], row["advantage.ci_high"]
-        begin = {
-            "threshold": "By thresholds alone, the strongest attack",
-            "learned": "Without reference models, the strongest attack",
-            "offline": "With reference models trained without the record, the strongest attack",
-            "online": "With reference models trained with and without the record, the strongest "
-            "attack",
-        }[self.family]
-        numbers = f"{row['advantage']:.3f} ({level} interval {low:.3f} to {high:.3f})"
-        leaks = (
-            "the outputs reveal membership"
-            if low > 0
-            else "this audit cannot tell the leakage from zero"
-        )
-        several = " of at least one model" if len(self.models.targets) > 1 else ""
-        sure, expected = self.strongest_by(_EXPOSURE), row[_EXPECTED.format(EXPOSED_RATE)]
-        by = "it" if sure.name == row.name else f"the best attack there ({sure.name})"
-        members, risky = int(self.records["member"].gt(0).sum()), int(self.records["exposed"].sum())
-        return (
-            f"{begin} ({row.name}) reaches an advantage of {numbers}: {leaks}. "
-            f"At a false-positive rate of 1% {by} finds {sure[_EXPOSURE]:.1%} of the members "
-            f"({sure[f'{_EXPOSURE}.ci_low']:.1%} to {sure[f'{_EXPOSURE}.ci_high']:.1%}; "
-            f"{expected:.3g} false positives expected). "
-            f"Of the {len(self.records)} records, {members} were members{several}; "
-            f"{risky} of these are exposed at that rate"
-            f"{self._chance(members, row['non_members'])}. {self._disparity_sentence()}"
-            "A better attack may find more."
-        )
+        return self.inversion or sentences.verdict(self)
 
     @cached_property
     def groups(self) -> pd.DataFrame:
@@ -408,17 +337,6 @@ class AuditResult:
     def _strongest_trials(self) -> tuple[ScoredTrials, BoolArray]:
         return self._combine(self._choose("advantage", self.family))
 
-    def _disparity_sentence(self) -> str:
-        if self.models.groups is None or self.disparity.empty:
-            return ""
-        found, values = self.disparity.astype(object).loc["advantage"], self.groups["advantage"]
-        high, low = found["highest"], found["lowest"]
-        return (
-            f"Between groups the advantage differs by up to {found['difference']:.3f} "
-            f"({found['difference.ci_low']:.3f} to {found['difference.ci_high']:.3f}): "
-            f"{values[high]:.3f} for {high}, {values[low]:.3f} for {low}. "
-        )
-
     def positive_predictive_value(self, prevalence: float, rate: float = 0.01) -> pd.DataFrame:
         """Probability that a record that an attack calls a member at a false-positive rate is one.
 
@@ -445,46 +363,18 @@ class AuditResult:
             }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("attack")
 
-    def _chance(self, members: int, others: int) -> str:
-        """Number of members that are exposed by chance; unknown for medians over many models."""
-        if len(self.models.targets) > 1:
-            return ""
-        exposing = math.floor(EXPOSED_RATE * (others + 1) + 1e-9)
-        return f"; chance alone exposes about {members * exposing / (others + 1):.3g}"
-
     @property
     def basis(self) -> str:
         """Sentences on the models, records, clipping and bounds that the numbers rest on."""
-        models, limit = self.models, self.models.limit
-        shape = f"{len(models.targets)} audited model{'s' * (len(models.targets) > 1)}, "
-        shape += f"{models.references} reference models each, {len(models.records)} records. "
-        shape += "".join(f"{note} " for note in models.notes)
-        clip = expit(-limit)
-        clipped = (
-            f"Log-odds are clipped to [-{limit:.4g}, {limit:.4g}], probabilities to "
-            f"[{clip:.3g}, 1 - {clip:.3g}], for attacks with references. "
-        )
-        trials = "if trials are independent"
-        if len(models.targets) == 1:
-            trials = "as if trials were independent; they are not certified bounds"
-        bound = (
-            f"Lower bounds on epsilon hold at delta {self.delta:g} with {self.confidence:.0%} "
-            f"confidence {trials}. Families of attacks differ in knowledge; do "
-            "not compare across them."
-        )
         scores = {name: each.score for name, each in self._trials.items()}
         equal = [name for name, each in scores.items() if np.nanmin(each) == np.nanmax(each)]
         constant = f" Equal scores for all trials: {', '.join(equal)}." if equal else ""
-        return shape + (clipped if models.references and limit < np.inf else "") + bound + constant
+        return sentences.basis(self) + constant
 
     @property
     def not_run(self) -> str:
         """Sentence that lists the attacks that could not be run, by reason; empty if all were."""
-        reasons: dict[str, list[str]] = {}
-        for name, reason in self.unavailable.items():
-            reasons.setdefault(reason, []).append(name)
-        parts = [f"{', '.join(names)} ({reason})" for reason, names in reasons.items()]
-        return f"Not run: {'; '.join(parts)}." if parts else ""
+        return sentences.not_run(self.unavailable)
 
     def report(
         self,
@@ -505,71 +395,24 @@ class AuditResult:
         Raises:
             OSError: If the file cannot be written.
         """
-        path = Path(path)
-        lines = []
-        for family in self.families:
-            name = str(self.strongest_by("advantage", family).name).partition(" / ")[0]
-            curve = self.roc.loc[self.roc["attack"] == name]
-            lines.append(RocLine(f"{name} ({family})", curve))
-        grouped = self.models.groups is not None
-        facts = {
-            "model": model or self.model or "not named",
-            "data": data or self.data or "not named",
-            "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            "versions": describe_versions(),
-            "seed": str(self.seed),
-            "verdict about": f"family {self.family}",
-        }
-        page = render_page(
-            lines,
-            title=title,
-            headline=self.verdict.partition(". ")[0] + ".",
-            verdict=self.verdict.partition(". ")[2],
-            counts=self._counts(),
-            facts=facts,
-            basis=self.basis,
-            answers=self.answers,
-            table=self._shown_table(),
-            not_run=self.not_run,
-            groups=format_success(self.groups, GROUP_METRICS) if grouped else None,
-            disparity=format_success(self.disparity, ["difference"]) if grouped else None,
-            records=self.records.loc[self.records["member"] > 0].head(_SHOWN_RECORDS),
-            confidence=f"{self.confidence:.0%}",
-        )
-        path.write_text(page, encoding="utf-8")
-        return path
-
-    def _counts(self) -> dict[str, str]:
-        """Sizes and accuracies of the audited models."""
-        member = self.models.target_member
-        counts = {
-            "records": f"{member.shape[1]:,}",
-            "members": f"{member.sum(1).mean():,.0f}",
-            "reference models": str(self.models.references),
-        }
-        if CORRECTNESS.name in self.models.values:
-            correct = self.models.values[CORRECTNESS.name][self.models.targets]
-            counts["accuracy on members"] = f"{correct[member].mean():.3f}"
-            counts["accuracy on others"] = f"{correct[~member].mean():.3f}"
-        return counts
+        text = page.describe_page(self, title, model or self.model, data or self.data)
+        Path(path).write_text(text, encoding="utf-8")
+        return Path(path)
 
     def _repr_html_(self) -> str:
         """Verdict, table, basis and attacks that were not run, for notebooks."""
-        table: str = self._shown_table().to_html(escape=True, index=False, justify="left", border=0)
-        style = "overflow-x: auto; white-space: nowrap"
-        verdict, *rest = (
-            f"<p>{escape(text)}</p>"
-            for text in (self.verdict, TABLE_NOTE, self.basis, self.not_run)
-        )
-        return f"{verdict}<div style='{style}'>{table}</div>{''.join(rest)}"
+        return page.describe_in_notebook(self)
 
     def __repr__(self) -> str:
         """Verdict, table, basis and attacks that were not run, as text."""
-        table = self._shown_table().to_string(index=False)
-        return f"{self.verdict}\n\n{table}\n{TABLE_NOTE}\n\n{self.basis}\n{self.not_run}"
+        table = page.format_table(self.table, METRICS).to_string(index=False)
+        return f"{self.verdict}\n\n{table}\n{page.TABLE_NOTE}\n\n{self.basis}\n{self.not_run}"
 
-    def _shown_table(self) -> pd.DataFrame:
-        return format_table(self.table, METRICS)
+    def _known_family(self, family: Family) -> Family:
+        if family not in self.families:
+            known = ", ".join(self.families)
+            raise AuditError(f"family must be one of {known} for these signals; got {family!r}")
+        return family
 
     def _names(self, family: Family) -> list[str]:
         return [name for name in self._trials if AUDIT_ATTACKS.get(name).family == family]
@@ -580,8 +423,10 @@ class AuditResult:
 
     def _choose(self, metric: str, family: Family) -> tuple[str, str]:
         """Attacks that the first and the second half report, each chosen by the other half."""
-        names = self._candidates(family)
-        first, second = (self._best(names, metric, ~half) for half in self._halves)
+        first, second = (
+            max(self._candidates(family), key=lambda name: self._measure(name, metric, ~half))
+            for half in self._halves
+        )
         return first, second
 
     def _combine(self, chosen: Sequence[str]) -> tuple[ScoredTrials, BoolArray]:
@@ -602,7 +447,7 @@ class AuditResult:
         values: dict[Any, Any] = {"family": AUDIT_ATTACKS.get(chosen[0]).family}
         values |= flatten(trials.success(decision))
         values["tpr_at_fpr_0"] = trials.true_positive_rate(0.0).value
-        values |= {_EXPECTED.format(rate): rate * len(trials.others) for rate in RATES}
+        values |= {EXPECTED.format(rate): rate * len(trials.others) for rate in RATES}
         values[EPSILON] = max(map(self._epsilon, chosen, self._halves))
         values |= {"members": len(trials.members), "non_members": len(trials.others)}
         return pd.Series(values, name=" / ".join(dict.fromkeys(chosen)))
@@ -619,10 +464,6 @@ class AuditResult:
         choosing = self._choosing[name].select(~half)
         _, threshold = choosing.epsilon_threshold(self.delta, level)
         return self._trials[name].select(half).epsilon_at(threshold, self.delta, level)
-
-    def _best(self, names: Sequence[str], metric: str, records: BoolArray) -> str:
-        """Attack with the largest value of a metric on some records."""
-        return max(names, key=lambda name: self._measure(name, metric, records))
 
     def _measure(self, name: str, metric: str, records: BoolArray) -> float:
         trials = self._choosing[name].select(records)
@@ -657,15 +498,3 @@ def _shadow_thresholds(
             scored = ScoredTrials(attack.score(shadow), shadow.target_member)
             thresholds[name] = scored.best_threshold()[1]
     return thresholds
-
-
-def _split_records(member: BoolArray, seed: int) -> tuple[BoolArray, BoolArray]:
-    """Two random halves of the records; each has half of the records with every membership."""
-    random = generator(seed, "audit halves")
-    first = np.zeros(member.shape[1], dtype=bool)
-    order = random.permutation(member.shape[1])
-    ranked = order[np.argsort(member[:, order].sum(0), kind="stable")]
-    pairs = ranked[: len(ranked) // 2 * 2].reshape(-1, 2)
-    side = random.integers(0, 2, len(pairs))
-    first[pairs[np.arange(len(pairs)), side]] = True
-    return first, ~first

@@ -84,8 +84,7 @@ def load_signals(
     }
     log_odds = derived.pop("logit", None)
     everything = {**derived, **oriented}
-    _check_shapes({PROBABILITIES: derived["loss"]} if derived else {}, truth)
-    _check_shapes(oriented, truth)
+    _check_shapes({**({PROBABILITIES: derived["loss"]} if derived else {}), **oriented}, truth)
     if derived and "confidence" in oriented:
         gap = float(np.abs(oriented["confidence"] - derived["confidence"]).max())
         if gap > SUM_TOLERANCE:
@@ -262,14 +261,10 @@ def _numbers(name: str, value: Any, expected: str = "numbers") -> Array:
 def _scores(name: str, value: Any) -> Array:
     """One number for each record, or for each model and record, in the signal's range."""
     values = _numbers(name, value)
-    if values.ndim not in (1, 2):
+    if values.ndim not in (1, 2) or values.shape[-1] == 1:
+        hint = ", which is one record" if values.ndim in (1, 2) else ""
         raise AuditError(
-            f"{name} must have shape [records] or [models, records]; got {list(values.shape)}"
-        )
-    if values.shape[-1] == 1:
-        raise AuditError(
-            f"{name} must have shape [records] or [models, records]; got {list(values.shape)}, "
-            "which is one record"
+            f"{name} must have shape [records] or [models, records]; got {list(values.shape)}{hint}"
         )
     if name == "confidence":
         _check_fractions(name, values)
@@ -361,8 +356,8 @@ def check_member(value: Any, *, single: bool) -> BoolArray:
 def _check_shapes(values: Mapping[str, Array], member: BoolArray) -> None:
     for name, array in values.items():
         if array.shape != member.shape:
-            models, records = (f"{shape[0]} x {shape[1]}" for shape in (array.shape, member.shape))
-            raise AuditError(f"{name} has {models} (models x records), but member has {records}")
+            given, expected = (" x ".join(map(str, each.shape)) for each in (array, member))
+            raise AuditError(f"{name} has {given} (models x records), but member has {expected}")
 
 
 def check_counts(member: BoolArray, target: int | None) -> None:

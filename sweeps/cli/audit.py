@@ -16,9 +16,9 @@ from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError, read_columns
 from privnets.audit.gate import GateResult, Judge, parse_limits, plain_number
 from privnets.audit.model_outputs import Meaning
-from privnets.audit.page import format_table
+from privnets.audit.page import METRICS, format_table
 from privnets.audit.references import MIN_REFERENCES, audit_model
-from privnets.audit.result import GATED, METRICS, AuditResult
+from privnets.audit.result import GATED, AuditResult
 from privnets.data.user_files import import_object, set_folder
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.tables import Table
@@ -107,8 +107,8 @@ def audit(
         Family | None,
         typer.Option(
             metavar="FAMILY",
-            help="Attacks that the verdict and the gates are about.",
-            show_default="verdict: the one with the most knowledge; gates: all",
+            help="Attacks that the verdict and the limits are about.",
+            show_default="verdict: the one with the most knowledge; limits: all",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Source of random halves.")] = 0,
@@ -121,7 +121,9 @@ def audit(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Save outputs as .npz, for `sweeps audit FILE`."),
+        typer.Option(
+            metavar="FILE", help="Save outputs as .npz, for `sweeps audit FILE --target 0`."
+        ),
     ] = None,
     fail_above: Limits = None,
     judge: JudgedEnd = "upper",

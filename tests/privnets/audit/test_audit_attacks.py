@@ -251,12 +251,12 @@ def test_counts_of_references_tell_no_membership_in_balanced_designs(name, noise
     area = ScoredTrials(scores, models.target_member).area()
     assert abs(area.value - 0.5) <= 1.5 * (area.high - area.value)
     for side in (True, False):
-        assert (models.moments(models.signal, member=side).count == 3).all()
+        assert (models.comparison.moments(member=side).count == 3).all()
 
 
 def test_references_of_independent_memberships_are_all_used() -> None:
     models = make_model_signals(0.0)
-    count = sum(models.moments(models.signal, member=side).count for side in (True, False))
+    count = sum(models.comparison.moments(member=side).count for side in (True, False))
     assert (count == 15).all()
 
 

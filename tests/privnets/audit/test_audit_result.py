@@ -13,8 +13,8 @@ from scipy.special import ndtr
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import privnets
+from privnets.audit.page import METRICS
 from privnets.audit.rates import CONVENTIONS
-from privnets.audit.result import METRICS
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from sweeps.study.loader import load
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs" / "examples"
-NAMES = sorted(path.name for path in EXAMPLES.iterdir())
+NAMES = sorted(path.name for path in EXAMPLES.glob("own-*"))
 SMALLER = {
     "own-table": ["fixed.records=8", "fixed.model.params.n_estimators=3"],
     "own-metric": ["fixed.records=40", "fixed.model.params.n_estimators=3"],
