@@ -17,7 +17,6 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from privnets.audit.attacks import CORRECTNESS
 from privnets.audit.groups import GROUP_METRICS
 from privnets.audit.rates import RATE_OF
 
@@ -142,8 +141,8 @@ def _counts(result: AuditResult) -> dict[str, str]:
         "members": f"{member.sum(1).mean():,.0f}",
         "reference models": str(models.references),
     }
-    if CORRECTNESS.name in models.values:
-        correct = models.values[CORRECTNESS.name][models.targets]
+    if "correctness" in models.values:
+        correct = models.values["correctness"][models.targets]
         counts["accuracy on members"] = f"{correct[member].mean():.3f}"
         counts["accuracy on others"] = f"{correct[~member].mean():.3f}"
     return counts
