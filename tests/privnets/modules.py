@@ -200,7 +200,9 @@ def group_norm(i, o):
 
 @_trains
 def batch_norm(i, o):
-    return nn.Sequential(nn.Linear(i, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, o))
+    # A bias before it has no gradient but rounding errors, which Adam would scale up.
+    body = nn.Linear(i, 8, bias=False)
+    return nn.Sequential(body, nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, o))
 
 
 @_trains
