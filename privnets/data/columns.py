@@ -20,12 +20,16 @@ _HALF: Final = 0.5
 _EXAMPLES: Final = 3
 _LISTED: Final = 8
 _MAX_MISSING: Final = 5
-_CODES: Final = re.compile(r"[-+]?\d+")
-# Digits with any separators between them, and signs, currency or a unit around them.
+_WHOLE: Final = re.compile(r"[-+]?\d+")
+# Digits, perhaps in groups of three, and signs, currency or a unit around them.
 _LIKE_NUMBER: Final = re.compile(
-    r"[-+(]*\s*(?:[$€£¥₹]|[A-Z]{3}\s)?\s*[-+]?(?:\d[\d.,'\u2019_\s]*|[.,]\d+)(?:[eE][-+]?\d+)?"
-    r"\s*(?:[$€£¥₹%‰°]|[A-Za-z]{1,3})?\)?"
+    r"[-+(]*\s*(?:[$€£¥₹]|[A-Z]{3}\s)?\s*[-+]?"
+    r"(?:(?:\d+|\d{1,3}(?:[.,'\u2019_\s]\d{3})+|\d{1,2}(?:,\d\d)+,\d{3})(?:[.,]\d*)?|[.,]\d+)"
+    r"(?:[eE][-+]?\d+)?\s*(?:[$€£¥₹%‰°]|[A-Za-z]{1,3})?\)?"
 )
+_ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_LETTERED: Final = re.compile(r"([A-Za-z]?)\d[\d.]*\s?([A-Za-z]?|st|nd|rd|th)")
+_MAGNITUDES: Final = frozenset("kmbgt")
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d.*)?")
 _LIKE_DATE: Final = re.compile(
     r"\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?(?:[T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: .*)?"
@@ -35,11 +39,8 @@ _LIKE_DATE: Final = re.compile(
 _FORMS: Final = (
     {"decimal": ","},
     {"thousands": ","},
-    {"decimal": ",", "thousands": "."},
-    {"decimal": ",", "thousands": " "},
-    {"thousands": " "},
-    {"thousands": "'"},
-    {"thousands": "_"},
+    *({"decimal": ",", "thousands": each} for each in ". "),
+    *({"thousands": each} for each in " '_"),
 )
 
 
@@ -108,7 +109,9 @@ def _unclear_texts(name: str, column: pd.Series[Any], form: TableFormat) -> tupl
 
     if share(_LIKE_DATE) >= _HALF:
         return _unclear_dates(name, texts[0], is_iso=share(_ISO_DATE) >= _HALF)
-    if share(_LIKE_NUMBER) < _HALF or _are_codes(texts):
+    like_numbers = share(_LIKE_NUMBER)
+    are_addresses = like_numbers < 1 and all(map(_ADDRESS.fullmatch, texts))
+    if like_numbers < _HALF or are_addresses or _are_codes(texts) or _have_letters(texts):
         return None
     number = re.compile(form.number_pattern)
     others = [t for t in texts if not number.fullmatch(t) and t not in NOT_AVAILABLE]
@@ -138,15 +141,23 @@ def _reading_hint(others: Sequence[str], form: TableFormat) -> str:
     if fitting:
         ways = [" and ".join(f'{k}: "{text}"' for k, text in each.items()) for each in fitting]
         return f"set {' or '.join(ways)}"
-    if len(others) <= _MAX_MISSING and not any(map(_LIKE_NUMBER.fullmatch, others)):
+    if len(others) <= _MAX_MISSING and not any(map(str.isdigit, "".join(others))):
         return f"set missing_values: [{', '.join(map(repr, others))}]"
     return "without signs and units"
 
 
 def _are_codes(texts: Sequence[str]) -> bool:
     """Whether all texts are whole numbers, and some begin with 0."""
-    whole = all(map(_CODES.fullmatch, texts))
+    whole = all(map(_WHOLE.fullmatch, texts))
     return whole and any(len(text) > 1 and text.startswith("0") for text in texts)
+
+
+def _have_letters(texts: Sequence[str]) -> bool:
+    """Whether letters distinguish at least a tenth of the texts, as in 12A and E11, not in 5k."""
+    found = [match.groups() for text in texts if (match := _LETTERED.fullmatch(text))]
+    lettered = [before + after for before, after in found if before + after]
+    letters = {each.lower() for each in lettered}
+    return len(letters) > 1 and len(lettered) >= len(texts) / 10 and not letters <= _MAGNITUDES
 
 
 def identifier_remarks(attributes: pd.DataFrame) -> tuple[str, ...]:

@@ -137,7 +137,10 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
         raise UserFormError(field, f"{path} without rows", "at least one row below the header")
     if wrong := [name for name in form.dates if name not in names]:
         raise UserFormError("dates", repr(wrong[0]), f"columns of the table: {', '.join(names)}")
-    parsed = {name: _parse(each, form) for name, each in zip(names, columns, strict=True)}
+    parsed = {
+        name: _parse(each, form, is_date=name in form.dates)
+        for name, each in zip(names, columns, strict=True)
+    }
     parsed |= {name: _days(parsed[name], name, form) for name in form.dates}
     return pd.DataFrame(parsed)
 
@@ -195,13 +198,13 @@ def is_unnamed(name: str) -> bool:
     return name.startswith(_UNNAMED)
 
 
-def _parse(column: pa.ChunkedArray, form: TableFormat) -> pd.Series[Any]:
+def _parse(column: pa.ChunkedArray, form: TableFormat, *, is_date: bool) -> pd.Series[Any]:
     """Values of a column as numbers, truth values, instants, texts, or whatever was stored."""
     import pyarrow as pa
 
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _parse_texts(column.cast(pa.large_string()), form)
+        return _parse_texts(column.cast(pa.large_string()), form, is_date=is_date)
     if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
         column = column.cast(pa.float64())
     elif pa.types.is_date(kind):
@@ -210,14 +213,20 @@ def _parse(column: pa.ChunkedArray, form: TableFormat) -> pd.Series[Any]:
     return values.astype("boolean") if pa.types.is_boolean(kind) and column.null_count else values
 
 
-def _parse_texts(texts: pa.ChunkedArray, form: TableFormat) -> pd.Series[Any]:
-    """Numbers or truth values if all texts are, else the texts; missing ones are absent."""
+def _parse_texts(texts: pa.ChunkedArray, form: TableFormat, *, is_date: bool) -> pd.Series[Any]:
+    """Numbers or truth values if all texts are, else the texts; missing ones are absent.
+
+    Dates stay texts, since `%d%m%Y` and `%m.%Y` look like numbers.
+    """
     import pyarrow.compute as pc
 
     trimmed = pc.utf8_trim_whitespace(texts)
     absent = _is_in(trimmed, ("", *form.missing_values))
     unavailable = pc.or_(absent, _is_in(trimmed, NOT_AVAILABLE))
     values = pc.if_else(unavailable, None, trimmed)
+    if is_date:
+        dates: pd.Series[Any] = values.to_pandas()
+        return dates
     known = values.drop_null()
     if len(known) and pc.all(_is_in(known, tuple(_TRUTH))).as_py():
         truths: pd.Series[Any] = values.to_pandas().map(_TRUTH)
@@ -268,7 +277,7 @@ def _days(column: pd.Series[Any], name: str, form: TableFormat) -> pd.Series[Any
 
     known = column.dropna()
     if not pd.api.types.is_datetime64_any_dtype(known):
-        known = known.astype(str).str.strip()
+        known = known.convert_dtypes().astype(str)
     pattern = form.date_format or "ISO8601"
     instants = pd.to_datetime(known, format=pattern, utc=True, errors="coerce")
     if (wrong := known[instants.isna()]).size:
