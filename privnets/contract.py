@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from privnets.config import ExperimentConfig, point_id
@@ -111,6 +112,7 @@ class Experiment(ABC):
         version: Raised when the meaning of results changes; part of every `point_id`.
         Config: Type of configuration.
         objectives: Direction of every metric that may be an objective.
+        ranges: Smallest and largest value of metrics that have both.
         data_field: Configuration field that names the data set.
         training_modules: Modules that only training needs, such as those that import torch.
             Workers import them before they receive a stack.
@@ -120,6 +122,7 @@ class Experiment(ABC):
     version: ClassVar[int]
     Config: ClassVar[type[ExperimentConfig]]
     objectives: ClassVar[Mapping[str, Direction]]
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = MappingProxyType({})
     data_field: ClassVar[str] = "dataset"
     training_modules: ClassVar[tuple[str, ...]] = ()
 

@@ -50,6 +50,9 @@ class Adversarial(Experiment):
     version = 4
     Config = AdversarialConfig
     objectives: ClassVar[Mapping[str, Direction]] = metrics.objectives()
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        key: (0.0, 1.0) for key in objectives if key.endswith(("accuracy", "auc"))
+    }
     data_field = "problem"
     training_modules = ("privnets.adversarial.stages",)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any, Final, Literal, get_args
 from xml.etree import ElementTree
 
@@ -175,6 +176,8 @@ def check_limits(
         if metric not in ranges:
             raise AuditError(f"metric must be one of {', '.join(ranges)}; got {metric!r}")
         low, high = ranges[metric]
+        if not isinstance(limit, Real):
+            raise AuditError(f"a limit must be a number, as {metric}=0.1; got {limit!r}")
         if not low <= limit < high:
             hint = "; divide percentages by 100" if high == 1 < limit < math.inf else ""
             raise AuditError(

@@ -40,7 +40,10 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
             f"{name} must be an array, not rows of different lengths or kinds: {reason}"
         ) from error
     if array.dtype.kind == "O" and all(isinstance(each, Real) for each in array.flat):
-        return array.astype(np.float64)
+        try:
+            return array.astype(np.float64)
+        except OverflowError as error:
+            raise AuditError(f"{name} must be numbers that float64 can hold") from error
     return array
 
 

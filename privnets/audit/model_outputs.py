@@ -206,7 +206,7 @@ def has_classes(model: Any) -> bool:
 def _is(check: Callable[[Any], bool], model: Any) -> bool:
     try:
         return check(model)
-    except AttributeError:  # not of scikit-learn
+    except (AttributeError, TypeError):  # not of scikit-learn, or a class
         return False
 
 

@@ -20,10 +20,11 @@ _HALF: Final = 0.5
 _EXAMPLES: Final = 3
 _LISTED: Final = 8
 _MAX_MISSING: Final = 5
+_MAX_WHOLE: Final = 2**53
 _WHOLE: Final = re.compile(r"[-+]?\d+")
 # Digits, perhaps in groups of three, and signs, currency or a unit around them.
 _LIKE_NUMBER: Final = re.compile(
-    r"[-+(]*\s*(?:[$€£¥₹]|[A-Z]{3}\s)?\s*[-+]?"
+    r"[-+\u2212(]*\s*(?:[$€£¥₹]|[A-Z]{3}\s)?\s*[-+\u2212]?"
     r"(?:(?:\d+|\d{1,3}(?:[.,'\u2019_\s]\d{3})+|\d{1,2}(?:,\d\d)+,\d{3})(?:[.,]\d*)?|[.,]\d+)"
     r"(?:[eE][-+]?\d+)?\s*(?:[$€£¥₹%‰°]|[A-Za-z]{1,3})?\)?"
 )
@@ -37,6 +38,7 @@ _LIKE_DATE: Final = re.compile(
     r"|\d{1,2}:\d\d(?::\d\d.*)?"
 )
 _FORMS: Final = (
+    {"decimal": "."},
     {"decimal": ","},
     {"thousands": ","},
     *({"decimal": ",", "thousands": each} for each in ". "),
@@ -85,6 +87,8 @@ def require_clear(
         kind = kind_of(column)
         if kind == "numbers" and np.isinf(column.to_numpy(np.float64, na_value=np.nan)).any():
             errors.append((f"infinite numbers in {name!r}", "finite ones"))
+        elif kind == "numbers" and column.dtype.kind in "iu" and _is_beyond_float64(column):
+            errors.append((f"{name!r} with whole numbers that float64 rounds", "smaller numbers"))
         elif kind == "dates":
             errors.append(_unclear_dates(str(name), column.dropna().iloc[0], is_iso=True))
         elif kind == "others":
@@ -96,6 +100,13 @@ def require_clear(
         ways = f"; or {way_out or 'list the column under categorical or ignore'}"
         first, *others = [UserFormError(field, given, wanted + ways) for given, wanted in errors]
         raise UserFormError(field, first.given, first.expected, others)
+
+
+def _is_beyond_float64(column: pd.Series[Any]) -> bool:
+    """Whether some whole numbers are so large that float64 rounds them."""
+    known = column.dropna()
+    large = known[(known > _MAX_WHOLE) | (known < -_MAX_WHOLE)]
+    return any(int(float(number)) != number for number in large)
 
 
 def _unclear_texts(name: str, column: pd.Series[Any], form: TableFormat) -> tuple[str, str] | None:
@@ -113,7 +124,7 @@ def _unclear_texts(name: str, column: pd.Series[Any], form: TableFormat) -> tupl
     are_addresses = like_numbers < 1 and all(map(_ADDRESS.fullmatch, texts))
     if like_numbers < _HALF or are_addresses or _are_codes(texts) or _have_letters(texts):
         return None
-    number = re.compile(form.number_pattern)
+    number = re.compile(form.number_pattern, re.ASCII)
     others = [t for t in texts if not number.fullmatch(t) and t not in NOT_AVAILABLE]
     if not others:
         return f"{name!r} with whole numbers beyond 64 bits", "smaller numbers"
@@ -133,7 +144,8 @@ def _reading_hint(others: Sequence[str], form: TableFormat) -> str:
     """Settings that would read texts as numbers."""
     fitting: list[dict[str, str]] = []
     for settings in _FORMS:
-        pattern = re.compile(form.model_copy(update={"thousands": None, **settings}).number_pattern)
+        trial = form.model_copy(update={"thousands": None, **settings})
+        pattern = re.compile(trial.number_pattern, re.ASCII)
         if all(map(pattern.fullmatch, others)) and not any(
             each.items() <= settings.items() for each in fitting
         ):

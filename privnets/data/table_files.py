@@ -131,7 +131,7 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
         reason = " ".join(str(error).split())[:300]
         given = f"{path}, which cannot be parsed ({reason})"
         raise UserFormError(field, given, "a header, and as many cells in each row") from error
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+    if repeated := [name for name, count in Counter(map(str.strip, names)).items() if count > 1]:
         raise UserFormError(field, f"{repeated[0]!r} twice in the header", "each column once")
     if not columns or not len(columns[0]):
         raise UserFormError(field, f"{path} without rows", "at least one row below the header")

@@ -304,6 +304,12 @@ OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
     LARGEST_GROUP: "min",
     DISPARITY: "min",
 }
+_SHARES = {*(f"test_{name}" for name in CLASS_UTILITIES if name != "log_loss"), "auc", *_LOW_RATES}
+RANGES: Mapping[str, tuple[float, float]] = {
+    key: (-1.0 if name.endswith("advantage") else 0.0, 1.0)
+    for key in OBJECTIVES
+    if (name := key.rpartition("/")[2]) in _SHARES or name.endswith("advantage")
+}
 
 
 def attack_keys(name: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from privnets.membership.config import (
     FALSE_POSITIVE_RATES,
     NUMBER_UTILITIES,
     OBJECTIVES,
+    RANGES,
     MembershipConfig,
     attack_keys,
     metric_keys,
@@ -43,6 +44,7 @@ class Membership(Experiment):
     version = 7
     Config = MembershipConfig
     objectives: ClassVar[Mapping[str, Direction]] = OBJECTIVES
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = RANGES
     training_modules = ("privnets.membership.linear", "privnets.membership.mlp")
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:

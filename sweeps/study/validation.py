@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -337,12 +338,28 @@ class StudyValidator:
                 expected = describe_choices(reported & self._experiment.objectives.keys(), metric)
                 reason = f" ({reasons[metric]})" if metric in reasons else ""
                 self._add(path, f"{metric}, which not every point reports{reason}", expected)
+        self._check_limits()
         is_default = self._study.objectives is None and not self._is_invalid("objectives")
         if is_default and not self._invalid_fields:
             defaults = [dict(self._experiment.default_objectives(config)) for config in samples]
             if any(objectives != defaults[0] for objectives in defaults):
                 expected = "metrics that every point reports: min or max"
                 self._add(("objectives",), "nothing", expected)
+
+    def _check_limits(self) -> None:
+        """Checks that limits of constraints and claims are values that their metric can have."""
+        limited = [
+            (("constraints", name), name, each) for name, each in self._study.constraints.items()
+        ]
+        for i, claim in self._valid_claims():
+            limited.append((("claims", i), claim.metric, claim))
+            limited += [(("claims", i, "given", k), k, each) for k, each in claim.given.items()]
+        for path, metric, bounds in limited:
+            low, high = self._experiment.ranges.get(metric, (-math.inf, math.inf))
+            for end in filter(math.isfinite, bounds.ends):
+                if not low <= end <= high:
+                    expected = f"limits in [{low:g}, {high:g}]; divide percentages by 100"
+                    self._add(path, f"{end:g}", expected)
 
     def _check_supported(self, samples: Sequence[ExperimentConfig]) -> None:
         """Checks that every point has enough data for the objectives."""

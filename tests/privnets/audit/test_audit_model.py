@@ -212,6 +212,7 @@ TREE = DecisionTreeClassifier(random_state=0).fit(X, Y)
             "from 0 to 1, may be probabilities of class 1, logits",
         ),
         ((object(), X, Y, MEMBER), {"fit": len}, "model must have predict_proba"),
+        ((DecisionTreeClassifier, X, Y, MEMBER), {}, r"predict_proba of .* fails: TypeError"),
     ],
 )
 def test_wrong_arguments_get_one_error(arguments, options, message) -> None:

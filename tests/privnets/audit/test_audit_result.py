@@ -320,6 +320,12 @@ def test_no_reference_attack_runs_where_references_never_have_the_record() -> No
     assert audit.table.loc["rmia_offline", "auc"] > 0.8
 
 
+@pytest.mark.parametrize("limit", ["0.1", None, [0.1], 1j])
+def test_limits_that_are_no_numbers_are_refused(audit: privnets.AuditResult, limit) -> None:
+    with pytest.raises(privnets.AuditError, match=r"a limit must be a number, as advantage=0\.1"):
+        audit.check({"advantage": limit})
+
+
 def test_wrong_questions_get_one_error(audit: privnets.AuditResult) -> None:
     with pytest.raises(privnets.AuditError, match="metric must be one of advantage"):
         audit.strongest_by("accuracy")

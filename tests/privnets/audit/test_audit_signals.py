@@ -168,6 +168,7 @@ def test_wrong_labels_are_refused(labels: object, message: str) -> None:
 
 WRONG = {
     "percent": ({"confidence": 100 * SCORE}, MEMBER, "divide percentages by 100"),
+    "huge": ({"score": [10**400, *SCORE[1:]]}, MEMBER, "score must be numbers that float64 can"),
     "above one": ({"confidence": 1e4 * SCORE}, MEMBER, r"in \[0, 1\]; got 1e\+04$"),
     "negative entropy": ({"entropy": SCORE - 1}, MEMBER, "entropy must be at least 0"),
     "infinite": ({"loss": changed(SCORE, 7, np.inf)}, MEMBER, r"got inf at index \[7\]"),

@@ -35,6 +35,11 @@ def test_a_study_may_be_changed_in_its_metrics():
     assert changed.metrics == {"utility/top": "roc_auc_ovr"}
 
 
+def test_limits_at_the_ends_of_a_range_and_of_metrics_without_one_are_kept():
+    limits = {"utility/test_accuracy": ">= 1", "utility/test_log_loss": "<= 90"}
+    assert {*make_plan(load(study(constraints=limits))).study.constraints} == {*limits}
+
+
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
@@ -45,6 +50,32 @@ def test_a_study_may_be_changed_in_its_metrics():
         ({"metrics": ["roc_auc"]}, "metrics: got"),
         ({"metrics": {"utility/top": 3}}, "metrics.utility/top: got 3; expected a text"),
         ({"objectives": {"utility/unknown": "max"}}, "which not every point reports"),
+        (
+            {"constraints": {"utility/test_accuracy": ">= 90"}},
+            "utility/test_accuracy: got 90; expected limits in [0, 1]; divide percentages by 100",
+        ),
+        ({"constraints": {"privacy/membership_advantage": "<= 10"}}, "limits in [-1, 1]"),
+        (
+            {
+                "claims": [
+                    {
+                        "statement": "useful at little leakage",
+                        "metric": "utility/test_auc",
+                        "at_least": 0.5,
+                        "given": {"privacy/attack/lira_online/auc": {"at_most": 60.0}},
+                    }
+                ]
+            },
+            "got 60; expected limits in [0, 1]",
+        ),
+        (
+            {
+                "experiment": "adversarial",
+                "fixed": {"problem": "digits"},
+                "constraints": {"privacy/attacker_auc": "<= 60"},
+            },
+            "got 60; expected limits in [0, 1]",
+        ),
         ({"fixed": {**study()["fixed"], "metrics": {}}}, "as a section of the study"),
         ({"space": {"groups": {"grid": ["class"]}}}, "as a section of the study"),
         (
