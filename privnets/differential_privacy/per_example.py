@@ -166,8 +166,10 @@ def clipping(gradients: GradientsOf) -> ClippedGradients:
     ) -> list[Tensor]:
         each = gradients(parameters, x, y)
         squares = [own.squares() for own in each]
+        # Products may round a square of zero to a number below it.
+        norms = sum(squares[1:], squares[0]).clamp(min=0).sqrt()
         largest = clip[:, None]
-        weight = counted * (largest / torch.maximum(sum(squares[1:], squares[0]).sqrt(), largest))
+        weight = counted * (largest / torch.maximum(norms, largest))
         return [
             own.sums(weight).reshape(parameter.shape)
             for own, parameter in zip(each, parameters, strict=True)

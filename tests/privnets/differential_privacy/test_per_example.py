@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from privnets.differential_privacy.per_example import clipping
+from privnets.differential_privacy.per_example import Products, clipping
 from privnets.differential_privacy.tape import tape_gradients
 from privnets.networks.convolution import convolve
 
@@ -72,3 +72,14 @@ def test_ghost_clipping_equals_clipped_gradients_of_single_examples(name, clip):
                 total[model] += scale * gradient[0]
     for sums, total in zip(found, expected, strict=True):
         torch.testing.assert_close(sums, total, rtol=1e-9, atol=1e-9)
+
+
+def test_gradients_that_cancel_leave_clipped_sums_finite():
+    """Rounding makes some of their squared norms negative."""
+    torch.manual_seed(0)
+    left, right = (torch.randn(1, 64, 1, 3, 20) for _ in range(2))
+    each = Products(torch.cat([left, left], 3), torch.cat([right, -right], 3))
+    assert (each.squares() < 0).any()
+    one = torch.ones(1, 64)
+    (total,) = clipping(lambda *_: [each])([one[:, :1].expand(1, 400)], one, one, one[0, :1], one)
+    assert total.norm() < 1e-3
