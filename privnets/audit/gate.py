@@ -171,7 +171,7 @@ def check_limits(
     limits: Iterable[tuple[str, float]], ranges: Mapping[str, tuple[float, float]]
 ) -> list[tuple[str, float]]:
     """Returns limits that can fail; see `parse_limits`."""
-    checked = []
+    checked: list[tuple[str, float]] = []
     for metric, limit in limits:
         if metric not in ranges:
             raise AuditError(f"metric must be one of {', '.join(ranges)}; got {metric!r}")

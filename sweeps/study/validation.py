@@ -27,7 +27,7 @@ from sweeps.study.search_space import (
     find_condition_errors,
     grid_size,
 )
-from sweeps.study.spec import MAX_POINTS, OBSERVING_FIELDS, Claim, Study
+from sweeps.study.spec import MAX_POINTS, OBSERVING_FIELDS, Bounds, Claim, Study
 
 _MAX_SEED: Final = 2**31
 
@@ -348,7 +348,7 @@ class StudyValidator:
 
     def _check_limits(self) -> None:
         """Checks that limits of constraints and claims are values that their metric can have."""
-        limited = [
+        limited: list[tuple[FieldPath, str, Bounds]] = [
             (("constraints", name), name, each) for name, each in self._study.constraints.items()
         ]
         for i, claim in self._valid_claims():
