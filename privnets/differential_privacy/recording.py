@@ -50,8 +50,18 @@ _Function: TypeAlias = Callable[..., Any]
 _Note: TypeAlias = Callable[[Sequence[Tensor], Sequence[int | None]], None]
 
 
+_READS: Final = frozenset(
+    (
+        *(Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__, Tensor.item),
+        *(Tensor.tolist, Tensor.numpy, Tensor.__array__, torch.equal, torch.allclose),
+        *(Tensor.equal, Tensor.allclose),
+    )
+)
+"""Operations that give code a value, by which one record could choose what others pass."""
+
+
 class WithoutForm(Exception):
-    """Raised for an operation whose dimension of examples is unknown; the message says which."""
+    """Raised for an operation that cannot be recorded; the message says why."""
 
 
 class Recorder(TorchFunctionMode):
@@ -93,6 +103,8 @@ class Recorder(TorchFunctionMode):
         """Computes an operation, and notes it if parameters take part."""
         kwargs = kwargs or {}
         given = {id(tensor) for tensor in _tensors((*args, *kwargs.values()))}
+        if func in _READS and not given <= self._numbers.keys() | self._constants:
+            raise WithoutForm("its code reads values that depend on records")
         if self._numbers.keys().isdisjoint(given):
             return func(*args, **kwargs)
         if func in _DECOMPOSED:

@@ -528,3 +528,36 @@ def test_dropout_draws_another_mask_for_each_example_and_step():
     dropped = draws.abs().sum(1) == 0
     assert len(dropped.unique(dim=0)) > 1
     assert 0.2 < dropped.float().mean() < 0.8
+
+
+class _Branches(nn.Module):
+    """Chooses its input by the sum of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(self.first(x if x.sum() > 0 else -x).tanh())
+
+
+def test_a_module_that_reads_values_of_its_batch_passes_records_alone():
+    """No record that is tried shows the other branch, by which one could change all gradients."""
+    torch.manual_seed(0)
+    module = _Branches()
+    x, y = torch.randn(1, _BATCH, 6).abs(), torch.randint(0, 3, (1, _BATCH))
+    state = stack_states([module], "cpu")
+    clipped, reason = clipped_gradients(module, *state, x, y, record_losses)
+    assert reason == "its code reads values that depend on records"
+    mixed = x * torch.where(torch.arange(_BATCH) < 2, -1.0, 1.0)[:, None]
+    unlimited, counted = torch.full((1,), 1e6), torch.ones(1, _BATCH)
+    found = clipped(state[0], mixed, y, unlimited, counted)
+    alone = [
+        torch.autograd.grad(
+            functional.cross_entropy(module(mixed[0, i : i + 1]), y[0, i : i + 1]),
+            list(module.parameters()),
+        )
+        for i in range(_BATCH)
+    ]
+    for sums, own in zip(found, zip(*alone, strict=True), strict=True):
+        torch.testing.assert_close(sums[0], torch.stack(own).sum(0))
