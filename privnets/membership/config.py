@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from privnets.membership.attacks import Attack
     from privnets.membership.models import TargetModel
 
+TEST_RECORDS: Final = 1000
+"""Approximate number of records outside a training set on which utility is measured."""
+
 MODELS: Final[Registry[TargetModel]] = Registry(
     "target model",
     "privnets.models",

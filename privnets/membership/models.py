@@ -23,6 +23,7 @@ from privnets.membership.config import (
     NO_TRAJECTORY,
     NUMBER_UTILITIES,
     OPTIONAL_FIELDS,
+    TEST_RECORDS,
     Mechanism,
     MembershipConfig,
 )
@@ -43,9 +44,9 @@ GRADIENT_TOLERANCE: Final = 1e-7
 # Core-seconds: for each index gathered and each cubed feature solved (linear), each multiplication
 # (networks and Newton steps), each record and class of a descent, each trial and attack, each
 # attack (resamples of its ROC curve), each number of a covariance in the white-box attack, each
-# number of noise and each batch of DP-SGD.
-_GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 4e-7
-_ATTACK, _COVARIANCE = 0.03, 8e-9
+# test record and class of a ranking, each number of noise and each batch of DP-SGD.
+_GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 1e-6
+_ATTACK, _COVARIANCE, _RANKING = 0.03, 8e-9, 2.5e-7
 _NOISE, _BATCH = 1e-8, 5e-5
 _NEWTON_STEPS = 6
 # Models trained at once on a GPU; fewer would leave it idle.
@@ -199,7 +200,7 @@ class SharedModel(TargetModel):
         numbers = config.train_size * (features + widest) * self.cpu_models
         numbers += config.draws * (config.train_size * 4 + config.records * 40)
         training = config.draws * self.seconds_per_model(config, features, classes)
-        attacks = attack_seconds(config, self.parameters(config, features, classes))
+        attacks = evaluation_seconds(config, self.parameters(config, features, classes), classes)
         return Cost(training + attacks, 16 * numbers)
 
     def non_members(self, config: MembershipConfig, info: DatasetInfo) -> float:
@@ -349,13 +350,16 @@ def _private_seconds(config: MembershipConfig, weights: int) -> float:
     return steps * (weights * (batch * 6 * _MULTIPLY + _NOISE) + _BATCH)
 
 
-def attack_seconds(config: MembershipConfig, parameters: int = 0) -> float:
-    """Estimates the core-seconds of all attacks on shared models.
+def evaluation_seconds(config: MembershipConfig, parameters: int = 0, classes: int = 2) -> float:
+    """Estimates the core-seconds of all attacks on shared models, and of their utilities.
 
     Args:
         parameters: Parameters of a model that the attacker sees.
+        classes: Classes of the target; 1 for a number.
     """
+    ranked = 2 * config.draws * TEST_RECORDS * (classes if classes > 2 else 1)  # with the trivial
     seen = min(MAX_COMPONENTS, parameters)
     white_box = config.records * (config.draws + seen) * seen**2 * _COVARIANCE
     trials = config.draws * config.records
-    return len(ATTACKS.names()) * (_ATTACK + trials * _TRIAL) + white_box
+    attacks = len(ATTACKS.names()) * (_ATTACK + trials * _TRIAL)
+    return attacks + white_box + ranked * _RANKING

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.membership.attacks import Population, Trials
-from privnets.membership.config import MembershipConfig
+from privnets.membership.config import TEST_RECORDS, MembershipConfig
 from privnets.membership.estimates import Mean
 from privnets.membership.leakage import shared_sides
 from privnets.membership.observations import (
@@ -23,9 +23,6 @@ from privnets.membership.observations import (
 from privnets.membership.training_sets import Indices, find_members, shared_subsets
 from privnets.membership.utilities import TestOutputs, measure
 from privnets.randomness import generator
-
-# Approximate number of records outside the training set on which utility is measured.
-_TEST_RECORDS = 1000
 
 
 @dataclass(frozen=True)
@@ -167,7 +164,7 @@ def _trials(
 def test_records(design: TrainingDesign, population: int) -> tuple[Tensor, Tensor]:
     """Random records [K], and whether each is outside each model's training set, [J, K]."""
     size = design.config.train_size
-    count = min(population, -(-_TEST_RECORDS * population // (population - size)))
+    count = min(population, -(-TEST_RECORDS * population // (population - size)))
     random = generator(design.config.seed, "test records")
     test = random.permutation(population)[:count]
     inside = torch.from_numpy(find_members(design.sets, test, population))

@@ -21,7 +21,7 @@ from privnets.membership import leakage
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import evaluate
 from privnets.membership.leakage import Sides, shared_sides
-from privnets.membership.models import SharedModel, attack_seconds
+from privnets.membership.models import SharedModel, evaluation_seconds
 from privnets.membership.observations import (
     Observations,
     Trainer,
@@ -137,7 +137,9 @@ class SharedTrainer(Trainer):
 
         whole = first.steps if has_steps else 1
         seconds = extrapolate_seconds(work, least=_ESTIMATE_STEPS, whole=whole, device=device)
-        attacks = attack_seconds(first, self.model.parameters(first, features, classes))
+        attacks = evaluation_seconds(
+            first, self.model.parameters(first, features, classes), classes
+        )
         return seconds * models / count + len(configs) * attacks
 
     def observe(

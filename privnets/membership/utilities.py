@@ -6,8 +6,9 @@ errors follow from it (`Mean.two_way`); it is exact for means and linearises the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, TypeAlias
 
 import torch
@@ -66,6 +67,12 @@ class TestOutputs:
                 yield name, (value, influence)
             else:
                 yield name, _INFINITE.get(name, "it is not finite")
+
+    @cached_property
+    def ranking(self) -> tuple[Statistic, Statistic]:
+        """Area under the ROC curve and average precision, means over the scored classes."""
+        areas, averages = zip(*(_ranking(self, c) for c in _scored_classes(self)), strict=True)
+        return _macro(areas), _macro(averages)
 
     def _absent_class(self) -> str:
         """Reason if the test records of a model lack a class, or have no other; else empty."""
@@ -167,11 +174,11 @@ def _f1(test: TestOutputs) -> Statistic:
 
 
 def _auc(test: TestOutputs) -> Statistic:
-    return _macro([_ranking(test, c)[0] for c in _scored_classes(test)])
+    return test.ranking[0]
 
 
 def _average_precision(test: TestOutputs) -> Statistic:
-    return _macro([_ranking(test, c)[1] for c in _scored_classes(test)])
+    return test.ranking[1]
 
 
 def _squared_error(test: TestOutputs) -> Statistic:
@@ -201,7 +208,7 @@ def _scored_classes(test: TestOutputs) -> range:
     return classes[1:] if len(classes) == 2 else classes
 
 
-def _macro(statistics: list[Statistic]) -> Statistic:
+def _macro(statistics: Sequence[Statistic]) -> Statistic:
     values, influences = zip(*statistics, strict=True)
     return torch.stack(values).mean(0), sum(influences) / len(influences)
 

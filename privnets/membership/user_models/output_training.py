@@ -24,7 +24,7 @@ from privnets.audit.model_signals import choose_limit
 from privnets.contract import Experiment, Stage, State
 from privnets.membership.config import MembershipConfig, metric_keys
 from privnets.membership.evaluation import evaluate
-from privnets.membership.models import attack_seconds
+from privnets.membership.models import evaluation_seconds
 from privnets.membership.observations import Trainer, Universe
 from privnets.membership.outputs import (
     Outputs,
@@ -170,7 +170,7 @@ class OutputTrainer(Trainer):
             seconds = time.monotonic() - start
             if seconds > _SHORT_SECONDS:
                 break
-        each = seconds * configs[0].draws / count + attack_seconds(configs[0])
+        each = seconds * configs[0].draws / count + evaluation_seconds(configs[0])
         return len(configs) * each
 
     def _describe_lack(self, request: OutputRequest, models: range, trained: Tensor) -> str | None:
