@@ -81,10 +81,11 @@ class ReleaseCheck:
 
     @property
     def balanced_accuracy(self) -> tuple[float, float, float]:
-        """That of the strongest attacker with a 95% interval, corrected for the choice.
+        """Balanced accuracy of the strongest attacker with its 95% interval.
 
-        The interval holds for all attackers at once (Bonferroni), and its upper end is the largest
-        of them. An attacker that has the release may ignore it, so nothing is below the floor.
+        As one is chosen, the interval holds for all attackers at once (Bonferroni). Its upper end
+        is the largest of them. An attacker that has the release may ignore it, so nothing is below
+        the floor.
         """
         return self._of_strongest("balanced_accuracy", self.floor)
 

@@ -91,7 +91,7 @@ class GateAnswer:
 
 @dataclass(frozen=True)
 class GateResult:
-    """Answers of all limits; true in a condition if every one has passed.
+    """Answers of all limits; true in a condition if there are any and all have passed.
 
     Attributes:
         answers: One for each limit and subject.
@@ -107,8 +107,8 @@ class GateResult:
         return all(answer.has_passed for answer in self.answers)
 
     def __bool__(self) -> bool:
-        """As `has_passed`."""
-        return self.has_passed
+        """Whether there are limits, and every one is kept: a gate without any judges nothing."""
+        return bool(self.answers) and self.has_passed
 
     def __str__(self) -> str:
         """A line for each answer, and the blind spot."""

@@ -258,5 +258,5 @@ def finish_gates(gates: GateResult, name: str, junit: Path | None, *, quiet: boo
     if gates.answers and not quiet:
         for line in str(gates).splitlines():
             say(line)
-    if not gates:
+    if not gates.has_passed:
         raise typer.Exit(FAILED_GATE)

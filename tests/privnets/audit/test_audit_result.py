@@ -332,3 +332,10 @@ def test_wrong_questions_get_one_error(audit: privnets.AuditResult) -> None:
     one = privnets.audit_signals({"score": np.arange(40.0)}, np.arange(40) % 2)
     with pytest.raises(privnets.AuditError, match="family must be one of threshold"):
         one.strongest_by("auc", "online")
+
+
+def test_a_gate_without_limits_is_not_true() -> None:
+    member = np.arange(60) % 2 == 0
+    audit = privnets.audit_signals({"score": np.random.default_rng(0).normal(size=60)}, member)
+    assert not audit.check()
+    assert audit.check(advantage=0.999).has_passed
