@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from privnets.audit.files import AuditError as AuditError
     from privnets.audit.references import audit_model as audit_model
     from privnets.audit.result import AuditResult as AuditResult
+    from privnets.frames import points_frame as points_frame
+    from privnets.frames import replicates_frame as replicates_frame
     from privnets.points import Curve as Curve
     from privnets.points import Replicate as Replicate
     from privnets.points import TradeoffPoint as TradeoffPoint
@@ -38,6 +40,8 @@ _DEFINED_IN = {
     "check_release": "privnets.adversarial.release_check",
     "load_releaser": "privnets.adversarial.trained_releaser",
     "merge_replicates": "privnets.points",
+    "points_frame": "privnets.frames",
+    "replicates_frame": "privnets.frames",
 }
 __all__ = [*_DEFINED_IN, "experiment", "experiments"]
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracking.errors import TrackingError, redact
+from tracking.errors import TrackingError
 
 if TYPE_CHECKING:
-    from tracking.frame import points_frame, replicates_frame
     from tracking.reading import compare, load_points, read_sweep_file, sweep_tags
     from tracking.recorder import Recorder, record
     from tracking.runs import study_page
@@ -27,11 +26,9 @@ _MODULES = {
     "compare": "tracking.reading",
     "create": "tracking.store",
     "load_points": "tracking.reading",
-    "points_frame": "tracking.frame",
     "read_sweep_file": "tracking.reading",
     "record": "tracking.recorder",
     "record_sweep": "tracking.sweep_run",
-    "replicates_frame": "tracking.frame",
     "resolve_uri": "tracking.uris",
     "study_page": "tracking.runs",
     "sweep_tags": "tracking.reading",
@@ -44,12 +41,9 @@ __all__ = [
     "compare",
     "create",
     "load_points",
-    "points_frame",
     "read_sweep_file",
     "record",
     "record_sweep",
-    "redact",
-    "replicates_frame",
     "resolve_uri",
     "study_page",
     "sweep_tags",

@@ -18,8 +18,9 @@ from requests import exceptions
 from sqlalchemy.exc import SQLAlchemyError
 from urllib3.exceptions import NameResolutionError
 
+from privnets.credentials import redact
 from tracking.database.schema import read_file_revision
-from tracking.errors import CredentialsRejectedError, RejectedRecordError, TrackingError, redact
+from tracking.errors import CredentialsRejectedError, RejectedRecordError, TrackingError
 from tracking.mlflow_internals import ask_server, bounded_responses, silence_logs
 from tracking.uris import is_server, sqlite_path
 

@@ -26,11 +26,11 @@ from pydantic import (
     ValidationError,
 )
 
+from privnets.frames import TableRow, point_row, table_from_rows
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import runs
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
-from tracking.frame import TableRow, point_row, table_from_rows
 from tracking.run_record import MAX_TAG, decode_details, training_curves, truncate
 from tracking.store import create
 from tracking.uris import resolve_uri

@@ -15,12 +15,12 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
 from mlflow.exceptions import MlflowException
 
+from privnets.frames import SUFFIXES
 from privnets.points import TradeoffPoint, merge_replicates
 from tracking import batches, runs
 from tracking.client import connect, translate_errors
 from tracking.database import sqlite
 from tracking.errors import TrackingError
-from tracking.frame import SUFFIXES
 from tracking.run_record import (
     TEXT_TAGS,
     RunRecord,

@@ -18,9 +18,9 @@ from types import MappingProxyType
 
 from mlflow.entities import Metric, Param
 
+from privnets.frames import SUFFIXES
 from privnets.points import Curve, Scalar, TradeoffPoint
 from tracking import runs
-from tracking.frame import SUFFIXES
 
 LOG10_OF_ZERO = -12.0
 """Value of `log10_<field>` for a knob of 0, which is that of 1e-12.

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tracking.errors import TrackingError, redact
+from privnets.credentials import redact
+from tracking.errors import TrackingError
 
 # A call holds two connections to the database at once, and a process of MLflow has fifteen. When
 # each is held by a call that waits for its second one, all calls stop for 30 seconds and then fail.

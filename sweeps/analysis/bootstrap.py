@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privnets.frames import ERROR_SUFFIX
 from privnets.summary import (
     Array,
     ScoredColumns,
@@ -25,7 +26,6 @@ from privnets.summary import (
     sum_groups,
     summarize_columns,
 )
-from tracking.frame import ERROR_SUFFIX
 
 _SEED = 0
 _MAX_DRAWS = 1000

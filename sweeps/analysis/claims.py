@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privnets.frames import ERROR_SUFFIX
 from privnets.summary import LEVEL, Array, Summary
 from sweeps.analysis.bootstrap import build_samples
 from sweeps.analysis.statistics import Interval
@@ -35,7 +36,6 @@ from sweeps.analysis.trends import (
     mean_with_errors,
 )
 from sweeps.study.spec import Bounds, Claim
-from tracking.frame import ERROR_SUFFIX
 
 _MAX_LISTED = 6
 _TEST_SET = ["test_set", "test_size", "test_overlap"]

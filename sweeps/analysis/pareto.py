@@ -19,8 +19,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.contract import Direction
+from privnets.frames import ERROR_SUFFIX, SUFFIXES
 from sweeps.analysis.flags import is_flagged
-from tracking.frame import ERROR_SUFFIX, SUFFIXES
 
 Objectives = Mapping[str, Direction]
 

@@ -12,6 +12,14 @@ import pandas as pd
 from pydantic import BaseModel
 
 from privnets.contract import Direction
+from privnets.credentials import redact
+from privnets.frames import (
+    ERROR_SUFFIX,
+    POINT_COLUMNS,
+    REPLICATE_COLUMNS,
+    TableColumns,
+    table_from_columns,
+)
 from privnets.points import TradeoffPoint
 from sweeps.analysis.bootstrap import PointSamples, build_samples
 from sweeps.analysis.constrained import ConstrainedBest, Constraint, best_under_constraints
@@ -46,14 +54,6 @@ from sweeps.store.reader import (
     replicate_table,
 )
 from sweeps.study.spec import Bounds, Study
-from tracking.errors import redact
-from tracking.frame import (
-    ERROR_SUFFIX,
-    POINT_COLUMNS,
-    REPLICATE_COLUMNS,
-    TableColumns,
-    table_from_columns,
-)
 
 PHASE = "phase"
 SEARCHING, CONFIRMING = "searching", "confirming"
@@ -213,7 +213,7 @@ class Result:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """One row per complete point; see `tracking.points_frame`.
+        """One row per complete point; see `privnets.points_frame`.
 
         An adaptive search adds the column `phase`: `confirming` for points whose metrics rest on
         fresh seeds alone, `searching` for the others.
@@ -222,7 +222,7 @@ class Result:
 
     @cached_property
     def replicates(self) -> pd.DataFrame:
-        """One row per point and replicate; see `points` and `tracking.replicates_frame`."""
+        """One row per point and replicate; see `points` and `privnets.replicates_frame`."""
         return self._add_phase(build_replicates_frame(self._replicates, self.sweep))
 
     def _add_phase(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -394,7 +394,7 @@ def meets_constraints(points: pd.DataFrame, constraints: Mapping[str, Bounds]) -
 
 
 def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
-    """One row per point, with means over its finished replicates; see `tracking.points_frame`."""
+    """One row per point, with means over its finished replicates; see `privnets.points_frame`."""
     finished, count = replicates.select_finished(), len(replicates)
     return _build_frame(
         replicates,
@@ -409,7 +409,7 @@ def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
 
 
 def build_replicates_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
-    """One row per point and replicate; see `tracking.replicates_frame`."""
+    """One row per point and replicate; see `privnets.replicates_frame`."""
     return _build_frame(
         replicates,
         sweep,

@@ -14,10 +14,11 @@ import typer
 
 from cluster.auth import bypass_proxies_for_loopback
 from cluster.errors import ClusterError
+from privnets.credentials import redact
 from sweeps.cli.options import Command, CommandGroup
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.garbage import collect_rarely
-from tracking.errors import TrackingError, redact
+from tracking.errors import TrackingError
 
 # Command: panel of the help, module, function (or Typer app), one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {

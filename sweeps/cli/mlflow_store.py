@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 import tracking
+from privnets.credentials import holds_secret, redact, strip_credentials
 from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import Storage, Sweep, TrackingUri
@@ -22,7 +23,6 @@ from sweeps.report.summary import write_summary
 from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
-from tracking.errors import holds_secret, redact, strip_credentials
 from tracking.runs import study_pages, sweep_pages
 from tracking.server import (
     ADMIN,

@@ -18,13 +18,13 @@ from cluster.auth import is_loopback
 from cluster.errors import JobError
 from cluster.jobs import JobClient, last_line
 from cluster.submission import COMMAND_SECONDS, JobSpec, run_command
+from privnets.credentials import holds_secret
 from sweeps.cli.options import ADDRESS_VARIABLE, default_job_server
 from sweeps.doctor.report import CLIENT, Check, Report, check_authentication, check_versions
 from sweeps.errors import InputError
 from sweeps.store.manifest import installed_versions
 from sweeps.study.shipped_files import PACKAGES, shipped_name
 from sweeps.study.spec import Study
-from tracking.errors import holds_secret
 
 T = TypeVar("T")
 

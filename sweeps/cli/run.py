@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 import tracking
+from privnets.credentials import redact, strip_credentials
 from sweeps.analysis.remarks import front_remarks
 from sweeps.analysis.tables import front_table
 from sweeps.analysis.text import format_count
@@ -47,7 +48,7 @@ from sweeps.store.filesystem import DEFAULT_STORAGE, absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, choose_tracking_uri, read_manifest
 from sweeps.study.loader import change_study, load
-from tracking.errors import TrackingError, redact, strip_credentials
+from tracking.errors import TrackingError
 
 _NO_READER = {errno.EPIPE, errno.EIO}  # A closed pipe, a terminal that hung up.
 

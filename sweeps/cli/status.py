@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cluster.errors import JobError
 from cluster.jobs import Job, JobClient, last_line
+from privnets.credentials import redact
 from sweeps.analysis.export import json_value, write_file_atomically
 from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import METRIC_BOUNDS, Table, front_table, select_records
@@ -42,7 +43,6 @@ from sweeps.planning.costs import format_duration
 from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.lease import Heartbeat, read_heartbeat
 from sweeps.store.ledger import Ledger, list_sweeps
-from tracking.errors import redact
 
 _STALE_SECONDS = 60.0
 _MAX_REASONS = 3

@@ -11,6 +11,7 @@ import typer
 
 from cluster.errors import JobError, UnreachableError
 from cluster.jobs import Job, JobClient
+from privnets.credentials import redact
 from sweeps.cli.options import (
     Changes,
     Data,
@@ -37,7 +38,6 @@ from sweeps.study import spec
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import read_study_files
 from sweeps.study.validation import validate_study
-from tracking.errors import redact
 
 _TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 _OTHER_ENVIRONMENT = (

@@ -19,8 +19,8 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from sweeps.analysis.tables import Table
+from privnets.credentials import redact
 from sweeps.errors import make_printable
-from tracking.errors import redact
 
 SUBMIT_COMMAND: Final = "SWEEPS_SUBMITTED_BY"
 """Environment variable of a cluster's job: the command line that submitted the sweep."""

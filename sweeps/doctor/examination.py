@@ -22,6 +22,7 @@ from cluster.errors import SecretError
 from cluster.exposure import is_open_to_others, open_ports
 from cluster.nodes import NoAnswer, node_names, on_every_node
 from cluster.probe import probe
+from privnets.credentials import redact
 from privnets.data.user_files import portable_folder
 from sweeps.analysis.text import format_count
 from sweeps.doctor.report import (
@@ -48,7 +49,7 @@ from sweeps.store.filesystem import (
 from sweeps.store.manifest import installed_versions
 from sweeps.study.spec import Study
 from sweeps.study.validation import validate_study
-from tracking.errors import CredentialsRejectedError, TrackingError, redact
+from tracking.errors import CredentialsRejectedError, TrackingError
 
 _DRIVER = "driver"
 _PART_SECONDS, _PROBE_SECONDS = 40.0, 10.0
@@ -302,7 +303,7 @@ def check_tracking(uri: str | None, is_local: bool) -> Check:
         if isinstance(error, CredentialsRejectedError) and not is_local:
             remedy += ", on the cluster's head, where the driver runs"
         return Check("tracking", "failed", error.problem, remedy)
-    return Check("tracking", "ok", f"{tracking.redact(resolved)} can be used")
+    return Check("tracking", "ok", f"{redact(resolved)} can be used")
 
 
 def _check_storage(task: _Task) -> Check:

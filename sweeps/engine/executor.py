@@ -20,6 +20,7 @@ import tracking
 from cluster.auth import bypass_proxies_for_loopback
 from cluster.connection import check_address, connect, local_machine
 from cluster.errors import ConnectError
+from privnets.credentials import redact
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, SweepProgress, display_progress, line_display
 from sweeps.engine.node_data import check_data_on_nodes
@@ -55,7 +56,6 @@ from sweeps.store.manifest import (
 from sweeps.store.reuse import find_sources, record_sources, recorded_sources
 from sweeps.study.loader import load
 from sweeps.study.spec import Study
-from tracking import redact
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import final
 
 import numpy as np
 
+from privnets.frames import points_frame
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import pareto_front
@@ -32,7 +33,6 @@ from sweeps.store.ledger import Ledger
 from sweeps.study.search import SEARCHES, Search, SearchResult
 from sweeps.study.search_space import Proposal
 from sweeps.study.spec import budget_seconds
-from tracking.frame import points_frame
 
 
 class PackSource(ABC):

@@ -14,6 +14,7 @@ from typing import Final
 import privnets
 from privnets.config import ExperimentConfig, nest, point_id
 from privnets.contract import Direction, Experiment
+from privnets.credentials import strip_credentials
 from privnets.points import TradeoffPoint
 from sweeps.errors import FieldError, InputError, StudyError
 from sweeps.planning.costs import cost_seconds, planned_trainings
@@ -30,7 +31,6 @@ from sweeps.study.search import is_adaptive
 from sweeps.study.search_space import Proposal, is_in_space, keep_applicable
 from sweeps.study.spec import MAX_POINTS, Study, budget_seconds
 from sweeps.study.validation import ValidationResult, configure, validate_study
-from tracking.errors import strip_credentials
 
 MAX_TRAININGS: Final = 10_000_000
 """Limit on points times replicates; their list must fit into memory."""

@@ -25,6 +25,7 @@ from typing import IO, Final
 
 from pydantic import TypeAdapter
 
+from privnets.credentials import redact
 from sweeps.garbage import collect_rarely
 from sweeps.publishing.publisher import (
     FINISH,
@@ -36,7 +37,6 @@ from sweeps.publishing.publisher import (
 from sweeps.store.lease import Outage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
-from tracking import redact
 
 STORAGE_VARIABLE: Final = "SWEEPS_PUBLISHER_STORAGE"
 

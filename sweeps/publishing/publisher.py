@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import Field, TypeAdapter
 
 import tracking
+from privnets.credentials import redact, strip_credentials
+from privnets.frames import SUFFIXES
 from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result
@@ -30,8 +32,7 @@ from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import PAGE_FILE, Manifest
 from sweeps.store.reader import PointReader
 from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
-from tracking.errors import RejectedRecordError, TrackingError, redact, strip_credentials
-from tracking.frame import SUFFIXES
+from tracking.errors import RejectedRecordError, TrackingError
 from tracking.uris import is_server
 
 if TYPE_CHECKING:

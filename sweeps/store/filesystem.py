@@ -16,9 +16,9 @@ from typing import IO, Any, Final
 
 from pyarrow import fs
 
+from privnets.credentials import redact
 from sweeps.errors import InputError
 from sweeps.study.yaml_reader import is_encodable
-from tracking.errors import redact
 
 DEFAULT_STORAGE: Final = "./sweep-results"
 """Directory of sweeps where none is named."""

@@ -14,10 +14,10 @@ from typing import Final, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from privnets.contract import Direction
+from privnets.credentials import strip_credentials
 from sweeps.errors import InputError
 from sweeps.store.ledger import Ledger
 from sweeps.study.spec import Study
-from tracking.errors import strip_credentials
 
 PAGE_FILE: Final = "mlflow.url"
 """File beside the manifest with the address of a sweep's runs in MLflow, without credentials."""

@@ -11,13 +11,13 @@ from typing import Final
 
 import pyarrow.compute as pc
 
+from privnets.credentials import redact
 from privnets.points import TradeoffPoint
 from sweeps.errors import InputError
 from sweeps.store.checkpoints import ReplicateKey
 from sweeps.store.codec import replicate_keys
 from sweeps.store.ledger import Ledger, list_sweeps
 from sweeps.store.manifest import Manifest, Origin, read_manifest, write_manifest
-from tracking.errors import redact
 
 AUTO: Final = "auto"
 _KEY_COLUMNS: Final = ("point_id", "seed", "failure", "stopped")

@@ -221,7 +221,7 @@ def runs(folder: Path) -> Target:
             row = _row(Run(info, data))
         except TrackingError:
             return False
-        from tracking.frame import table_from_rows
+        from privnets.frames import table_from_rows
 
         table_from_rows([row], "sweep")
         return True

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from made_points import made_points
 
-from tracking import check, compare, load_points, points_frame, record
+from privnets.frames import points_frame
+from tracking import check, compare, load_points, record
 
 
 def test_postgres_holds_the_same_points(

@@ -21,8 +21,9 @@ from mlflow.entities import Run
 from mlflow_server import free_port, mlflow_server
 
 import tracking
+from privnets.frames import points_frame
 from privnets.points import Curve, Replicate, TradeoffPoint
-from tracking import Recorder, TrackingError, compare, load_points, points_frame, record, runs
+from tracking import Recorder, TrackingError, compare, load_points, record, runs
 from tracking.run_record import LOG10_OF_ZERO
 
 _SLOW_SERVER = pytest.param("server", marks=pytest.mark.slow)
@@ -103,7 +104,7 @@ def _recorder(uri: str, sweep: str, count: int) -> subprocess.Popen[bytes]:
         f"tracking.record(made_points({count}), sweep={sweep!r}, tracking_uri=uri)"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, stderr=subprocess.PIPE
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[1], stderr=subprocess.PIPE
     )
 
 
@@ -160,7 +161,7 @@ for index, point in enumerate(made_points(80)):
 def test_a_killed_recording_is_completed_by_the_next(uri: str, sweep: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _ONE_BY_ONE, sweep, uri],
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parents[1],
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None

@@ -15,10 +15,10 @@ from made_points import ADVANTAGE, made_point, made_points
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from privnets.frames import points_frame
 from privnets.points import Replicate, TradeoffPoint
 from tracking import Recorder, compare, load_points, runs
 from tracking.errors import TrackingError
-from tracking.frame import points_frame
 from tracking.run_record import TABLE_FILE
 from tracking.uris import sqlite_path
 

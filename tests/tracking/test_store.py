@@ -14,9 +14,9 @@ from made_points import made_points
 from mlflow_server import free_port
 
 import tracking
-from tracking import TrackingError, redact, resolve_uri
+from privnets.credentials import redact, strip_credentials
+from tracking import TrackingError, resolve_uri
 from tracking.client import translate_errors
-from tracking.errors import strip_credentials
 
 
 def test_the_default_is_a_file_in_the_working_directory(

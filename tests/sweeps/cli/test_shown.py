@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import run_command
 
-from tracking.errors import holds_secret, redact, strip_credentials
+from privnets.credentials import holds_secret, redact, strip_credentials
 
 WITH_SECRETS = [
     "http://ann:hunter2@host:5000/path",

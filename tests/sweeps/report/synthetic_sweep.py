@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from privnets.contract import Direction
+from privnets.frames import points_frame, replicates_frame
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.analysis.bootstrap import PointSamples, build_samples
 from sweeps.analysis.pareto import pareto_front
@@ -19,7 +20,6 @@ from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, is_only_search
 from sweeps.analysis.tables import varying_fields
 from sweeps.store.reader import Note
 from sweeps.study.spec import Study
-from tracking.frame import points_frame, replicates_frame
 
 HOSTILE = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
@@ -53,7 +53,7 @@ class SyntheticSweep:
 
     @property
     def points(self) -> pd.DataFrame:
-        """See `tracking.points_frame`."""
+        """See `privnets.points_frame`."""
         frame = points_frame(self.tradeoff_points, self.sweep)
         if self.confirmed:
             is_confirmed = frame["point_id"].isin(self.confirmed)
@@ -74,7 +74,7 @@ class SyntheticSweep:
 
     @property
     def replicates(self) -> pd.DataFrame:
-        """See `tracking.replicates_frame`."""
+        """See `privnets.replicates_frame`."""
         return replicates_frame(self.tradeoff_points, self.sweep)
 
     def samples(self, metrics: Sequence[str], point_ids: Collection[str]) -> PointSamples:

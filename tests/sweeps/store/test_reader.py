@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_sweeps import plain
 
+from privnets.frames import points_frame, replicates_frame
 from privnets.points import Curve, Replicate, TradeoffPoint, merge_replicates
 from sweeps.analysis.results import build_points_frame, build_replicates_frame
 from sweeps.store.ledger import Ledger
@@ -24,7 +25,6 @@ from sweeps.store.reader import (
     is_metric_column,
     replicate_table,
 )
-from tracking.frame import points_frame, replicates_frame
 
 SEEDS = frozenset({0, 1, 2})
 RULE = SeedRule(SEEDS)

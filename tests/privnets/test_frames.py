@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from made_points import ADVANTAGE, made_point, made_points
 
+from privnets.frames import points_frame, replicates_frame
 from privnets.points import Replicate, ScoredRecords, TradeoffPoint
-from tracking import points_frame, replicates_frame
 
 LEADING = ["point_id", "sweep", "experiment", "status", "replicates", "finished_at"]
 
