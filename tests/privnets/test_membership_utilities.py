@@ -37,6 +37,10 @@ def _numbers(models=3, records=60, seed=0):
     return TestOutputs(*map(torch.from_numpy, (y, counted, predicted)))
 
 
+def _statistics(test):
+    return {name: test.statistic(name) for name in test.utilities}
+
+
 def _expected(test, j, weight):
     """Utilities of model j by scikit-learn, with weights of all records."""
     y, predicted = test.y.numpy(), test.predicted[j].numpy()
@@ -73,7 +77,7 @@ CASES = {
 
 @pytest.mark.parametrize("test", CASES.values(), ids=CASES)
 def test_each_value_is_that_of_scikit_learn(test):
-    for name, (value, _) in test.statistics():
+    for name, (value, _) in _statistics(test).items():
         for j in range(len(value)):
             weight = test.counted[j].double().numpy()
             assert float(value[j]) == pytest.approx(_expected(test, j, weight)[name], abs=1e-9)
@@ -82,7 +86,7 @@ def test_each_value_is_that_of_scikit_learn(test):
 @pytest.mark.parametrize("test", CASES.values(), ids=CASES)
 def test_the_influence_is_the_derivative_by_a_records_weight(test):
     step = 1e-6
-    statistics = dict(test.statistics())
+    statistics = _statistics(test)
     for k in range(12):
         weight = test.counted[0].double().numpy()
         if not weight[k]:
@@ -109,7 +113,7 @@ def test_the_standard_errors_are_the_spread_over_samples_of_records(draw):
 def test_models_that_differ_add_to_the_error_and_unseen_records_do_not_without_any():
     test = _classes(2, models=40, records=400)
     every, none = (means(test, share)[0]["utility/test_auc"] for share in (1.0, 0.0))
-    value, _ = dict(test.statistics())["auc"]
+    value, _ = _statistics(test)["auc"]
     assert none.error == pytest.approx(float(value.std()) / math.sqrt(40), rel=0.02)
     assert every.error > none.error
 

@@ -51,7 +51,7 @@ class Population:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trials:
     """Observations of an attacker: R records, and J models for each.
 

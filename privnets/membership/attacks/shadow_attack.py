@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ from privnets.membership.attacks.base import (
 from privnets.reference_models import Array, BoolArray, Comparison, References
 
 _MIN_SHADOWS = 2
+# Comparisons of one fold's models with another's, which all attacks on the same trials share.
+_COMPARED: WeakKeyDictionary[Trials, dict[tuple[int, int, bool], Comparison]] = WeakKeyDictionary()
 
 
 class ShadowAttack(Attack):
@@ -53,18 +56,23 @@ class ShadowAttack(Attack):
         can_leave_out = trials.fewest_shadows(*self.sides) > _MIN_SHADOWS
         for target in (0, 1):
             targets, shadows = trials.fold == target, trials.fold != target
-            score[:, targets] = self._score(trials, targets, shadows)
+            score[:, targets] = self._score(trials, target, 1 - target)
             threshold = self.threshold
             if threshold is None:
-                known = self._score(trials, shadows, shadows, leaves_out=can_leave_out)
+                known = self._score(trials, 1 - target, 1 - target, leaves_out=can_leave_out)
                 _, threshold = best_threshold(known, trials.member[:, shadows])
             decision[:, targets] = score[:, targets] >= threshold
         return Guesses(score, decision)
 
     def _score(
-        self, trials: Trials, judged: Tensor, shadows: Tensor, *, leaves_out: bool = False
+        self, trials: Trials, judged: int, shadows: int, *, leaves_out: bool = False
     ) -> Tensor:
-        rows = self.score(compare(trials, judged, shadows, leaves_out=leaves_out))
+        compared = _COMPARED.setdefault(trials, {})
+        key = judged, shadows, leaves_out
+        if key not in compared:
+            folds = trials.fold == judged, trials.fold == shadows
+            compared[key] = compare(trials, *folds, leaves_out=leaves_out)
+        rows = self.score(compared[key])
         return torch.from_numpy(rows.T).to(trials.signal)
 
 
