@@ -272,8 +272,8 @@ def _add_refitted(draft: ReplicateDraft, refitted: FittedUtility) -> None:
     known = attack.utility.cpu()
     trivial = outputs.of_trivial_model(known[known != MISSING])
     for prefix, judged in (("utility/", outputs), ("floor/utility_", trivial)):
-        for name, statistic in judged.statistics():
-            key = f"{prefix}refitted_{name}"
+        for name in judged.utilities:
+            key, statistic = f"{prefix}refitted_{name}", judged.statistic(name)
             if key not in draft.metrics or key == "utility/refitted_accuracy":
                 continue
             if isinstance(statistic, str):
