@@ -13,7 +13,11 @@ import torch
 
 from privnets import data
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.objectives import Objective
 from privnets.adversarial.problem import Problem
+from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.records import load_pool
+from privnets.adversarial.training.game import Game
 from privnets.audit.attacks import AuditAttack
 from privnets.audit.learned import cross_fit
 from privnets.audit.model_signals import ModelSignals
@@ -214,6 +218,47 @@ def _check_equal(ours: Mapping[str, float], theirs: Mapping[str, float], when: s
         is_equal = math.isclose(value, other, rel_tol=1e-5, abs_tol=1e-7)
         are_undefined = math.isnan(value) and math.isnan(other)
         assert is_equal or are_undefined, f"{key} is {value} and {other}: it differs {when}"
+
+
+def check_objective(objective: Objective, problem: str = "digits") -> None:
+    """Checks that an objective trains each member of a stack as it trains the member alone.
+
+    Two games of a few steps run together, then by themselves. One of them also continues from a
+    saved state after the other has left the stack. The releasers must be equal up to rounding.
+    """
+    weights = (0.3, 2.0) if "privacy_weight" in objective.fields else (1.0, 1.0)
+    configs = [
+        AdversarialConfig.model_validate(
+            {
+                "problem": problem,
+                "objective": objective.name,
+                "privacy_weight": weight,
+                "steps": 6,
+                "batch_size": 16,
+                "seed": seed,
+            }
+        )
+        for seed, weight in enumerate(weights)
+    ]
+
+    def start(members: Sequence[int]) -> Game:
+        chosen = [configs[i] for i in members]
+        return Game(PROBLEMS.get(problem), chosen, *load_pool(PROBLEMS.get(problem), chosen, "cpu"))
+
+    together = start([0, 1])
+    assert not together.advance(3), "a game diverged within three steps"
+    for member in (0, 1):
+        alone = start([member])
+        alone.advance(3)
+        for one, other in zip(alone.parameters(0), together.parameters(member), strict=True):
+            torch.testing.assert_close(one, other, msg="a member depends on its stack")
+    together.keep([1])
+    continued = start([1])
+    continued.restore(together.state())
+    for game in (together, continued):
+        game.advance(3)
+    for one, other in zip(continued.parameters(0), together.parameters(0), strict=True):
+        torch.testing.assert_close(one, other, msg="a saved state does not continue the game")
 
 
 def check_problem(problem: Problem) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from privnets.adversarial.attackers.profiles import ProfileName
+from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem, ProblemReference
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.faces import FaceProblemReference
@@ -79,7 +80,9 @@ class AdversarialConfig(ExperimentConfig):
     problem: NamedProblem = Field(
         description="records, their secret, and what is useful about them"
     )
-    objective: Literal["alpha", "squared-kl"] = Field("alpha", description="loss of the releaser")
+    objective: Annotated[str, OneOf(OBJECTIVES.names)] = Field(
+        "alpha", description="loss of the releaser"
+    )
 
     alpha: float = Field(1.0, ge=0, allow_inf_nan=True, description="order of the leakage measure")
     privacy_weight: float = Field(1.0, ge=0, le=1e6, description="weight of leakage, lambda")
@@ -98,7 +101,7 @@ class AdversarialConfig(ExperimentConfig):
     tradeoff: float = Field(0.5, ge=0, le=1, description="a of squared-kl: 1 is privacy alone")
     estimator: Literal["sound", "label", "full"] = Field(
         "sound",
-        description="form of the two divergences: see `privnets.adversarial.training.objectives`",
+        description="form of the two divergences: see `privnets.adversarial.training.losses`",
     )
     squaring: Literal["running", "clamped", "batch"] = Field(
         "running", description="squared quantity: a running mean, or the batch's, clamped or not"

@@ -18,6 +18,7 @@ from privnets.adversarial.config import (
     problem_of,
 )
 from privnets.adversarial.evaluation import cost_model
+from privnets.adversarial.objectives import OBJECTIVES, WEIGHTS
 from privnets.adversarial.problem import Problem, unused_field_errors
 from privnets.config import ExperimentConfig
 from privnets.contract import (
@@ -30,17 +31,6 @@ from privnets.contract import (
     require_equal_structures,
 )
 from privnets.data.user_files import source_digest
-
-_UNUSED_BY_OBJECTIVE: Mapping[str, tuple[str, ...]] = {
-    "alpha": ("tradeoff", "estimator", "squaring"),
-    "squared-kl": (
-        "privacy_weight",
-        "gradient",
-        "sequence",
-        "distortion_weight",
-        "utility_weight",
-    ),
-}
 
 
 class Adversarial(Experiment):
@@ -65,14 +55,13 @@ class Adversarial(Experiment):
         return metrics.metric_keys(_problem(config), _own(config))
 
     def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
-        """Values that the problem cannot serve, and changed fields without effect.
-
-        The order `alpha` serves both objectives: leakage of that order is always measured.
-        """
+        """Values that the problem cannot serve, and changed fields without effect."""
         own, problem = _own(config), _problem(config)
         errors = problem.invalid_fields(own)
-        if own.objective == "squared-kl" and not problem.spec.utility_classes:
-            errors.append(InvalidField("objective", "squared-kl", f"alpha with {problem.name}"))
+        compares = OBJECTIVES.get(own.objective).compares_with_raw
+        if compares and not problem.spec.utility_classes:
+            expected = f"one without a utility label, as {problem.name} has none"
+            errors.append(InvalidField("objective", own.objective, expected))
         if own.evaluation == "exact" and not problem.has_exact_information(own):
             expected = "attackers; exact information is known of linear filters of gaussian-mixture"
             errors.append(InvalidField("evaluation", "exact", expected))
@@ -152,7 +141,7 @@ def _stages() -> ModuleType:
 
 def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
     """Fields without effect, by the field whose value makes them so."""
-    unused = {"objective": _UNUSED_BY_OBJECTIVE[config.objective]}
+    unused = {"objective": tuple(sorted(WEIGHTS - OBJECTIVES.get(config.objective).fields))}
     if config.scenario == "joint" and config.releaser not in COPYING_RELEASERS:
         unused["scenario"] = ("pretrain_steps",)
     for name, width in (("releaser", "releaser_width"), ("inference_network", "adversary_width")):

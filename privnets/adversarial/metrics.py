@@ -7,6 +7,7 @@ from typing import Final
 
 from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_members
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem
 from privnets.contract import Direction
 
@@ -109,6 +110,7 @@ def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
         return tuple(sorted({*_WITHOUT_ATTACKERS, *spec.extra_metrics}))
     keys = {*_GENERAL, *spec.extra_metrics}
     keys |= {key for name in panel_members(spec) for key in attacker_keys(name)}
+    keys |= {*OBJECTIVES.get(config.objective).metrics}
     if spec.utility_classes:
         keys |= {*_WITH_UTILITY_LABEL}
     if (rule := problem.other_labels(config)) is not None:

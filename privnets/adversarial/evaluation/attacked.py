@@ -37,12 +37,14 @@ from privnets.adversarial.evaluation.evaluator import (
     normalized_error,
 )
 from privnets.adversarial.metrics import RAW_KEY, under_labels
+from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import (
     MISSING,
     PARTS,
     AttackerGuesses,
     Release,
+    Rows,
     class_frequencies,
     known_rows,
 )
@@ -51,6 +53,7 @@ from privnets.points import Replicate
 
 _STRONGEST = "privacy/attacker_balanced_accuracy"
 _NOT_CONVERGED = "flag/attacker_not_converged"
+_NO_SCORES = "attackers could not be scored"
 
 
 def evaluate_by_attackers(
@@ -105,6 +108,7 @@ def _attacked_replicate(
     _note_deceived_adversary(draft)
     _add_attacker_details(draft, "privacy", result.guesses)
     _add_attacker_details(draft, "baseline", baseline.guesses)
+    _add_objective_measures(draft, result.guesses)
     _add_normalized_error(draft)
     if not draft.problem.spec.utility_classes:
         return finish_replicate(draft)
@@ -142,7 +146,7 @@ def _add_flag(draft: ReplicateDraft, key: str, excess: float, reason: str) -> No
     """Raises a flag where `excess` is positive; it is undefined where `excess` is."""
     draft.metrics[key] = math.nan if math.isnan(excess) else float(excess > 0)
     if math.isnan(excess):
-        draft.notes[key] = "attackers could not be scored"
+        draft.notes[key] = _NO_SCORES
     elif excess > 0:
         draft.notes[key] = reason
 
@@ -153,12 +157,28 @@ def _add_attacker_details(
     """Adds the problem's measures of an attacker's guesses below `privacy/` or `baseline/`."""
     if guesses is None:
         keys = [k for k in draft.problem.spec.extra_metrics if k.startswith(f"{kind}/attacker_")]
-        draft.notes |= dict.fromkeys(keys, "attackers could not be scored")
+        draft.notes |= dict.fromkeys(keys, _NO_SCORES)
         return
-    rows, classes = known_rows(draft.release.released.test), draft.problem.spec.secret_classes
-    prior = class_frequencies(known_rows(draft.release.original.attack).secret, classes)
-    for name, estimate in draft.problem.attacker_details(guesses, rows, prior).items():
+    for name, estimate in draft.problem.attacker_details(guesses, *_rows_and_prior(draft)).items():
         draft.add(f"{kind}/{name}", estimate)
+
+
+def _add_objective_measures(draft: ReplicateDraft, guesses: AttackerGuesses | None) -> None:
+    """Adds the objective's own measures of the strongest attacker's guesses."""
+    objective = OBJECTIVES.get(draft.release.config.objective)
+    if guesses is None:
+        draft.notes |= dict.fromkeys(objective.metrics, _NO_SCORES)
+        return
+    measures = objective.measure(draft.release.config, guesses, *_rows_and_prior(draft))
+    for key in objective.metrics:
+        draft.add(key, measures[key])
+
+
+def _rows_and_prior(draft: ReplicateDraft) -> tuple[Rows, NDArray[np.float64]]:
+    """Known secrets of test, and frequencies of the secret's classes in the attack split."""
+    rows, classes = known_rows(draft.release.released.test), draft.problem.spec.secret_classes
+    known = known_rows(draft.release.original.attack).secret
+    return rows, class_frequencies(known, classes)
 
 
 def _add_normalized_error(draft: ReplicateDraft) -> None:

@@ -220,7 +220,7 @@ class FaceProblem(Problem):
         label, person = test.utility.cpu().numpy(), test.group.cpu().numpy()
         known = label != UNKNOWN
         if release.raw_utility is None:
-            reason = "objective alpha trains no utility network on raw images in scenario joint"
+            reason = "the objective trains no utility network on raw images in scenario joint"
             keys = [key for key in self.spec.extra_metrics if "raw_network" in key]
             notes = dict.fromkeys(keys, reason)
         else:

@@ -11,7 +11,7 @@ from torch import Tensor
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.training.inference_networks import accuracy, cross_entropy
-from privnets.adversarial.training.objectives import GameStep
+from privnets.adversarial.training.losses import GameStep
 from privnets.networks.training import select_prefix
 from privnets.points import Curve
 

@@ -1,9 +1,9 @@
 """Stack of games: inference networks and releasers train in turn (Algorithm 1 of both papers).
 
 Every iteration takes `adversary_steps` steps of the inference networks on fresh batches, with the
-release held fixed, then one step of the releaser on another batch. With objective `alpha` the
-utility network takes one step beside the releaser's (arXiv 2310.18241); with `squared-kl` it
-trains as the adversary does (ICLR 2019 submission). Networks that a scenario holds fixed are
+release held fixed, then one step of the releaser on another batch. The utility network takes one
+step beside the releaser's (arXiv 2310.18241), or trains as the adversary does if the objective
+compares it with one of raw records (ICLR 2019 submission). Networks that a scenario holds fixed are
 trained on raw records before the first iteration.
 """
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import Exposure, Minibatch, Pool
 from privnets.adversarial.training.batches import BatchSource, RecordReleaser
@@ -28,7 +29,7 @@ from privnets.adversarial.training.inference_networks import (
     build_groups,
     infer_logits,
 )
-from privnets.adversarial.training.objectives import GameStep, build_objective
+from privnets.adversarial.training.losses import GameStep
 from privnets.adversarial.training.releasers import Releaser, build_releaser
 from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.networks.layers import stack_parameters
@@ -78,7 +79,7 @@ class Game:
         self._groups = build_groups(problem, configs, self._schedule, device, _BETAS, pool.complete)
         self._releaser = _build_releaser_stack(self._network, configs, device)
         self._log_prior = _training_log_prior(pool, splits, problem.spec.secret_classes)
-        self._objective = build_objective(configs, self._log_prior, pool.complete)
+        self._loss = OBJECTIVES.get(first.objective).loss(configs, self._log_prior, pool.complete)
         self._ones = torch.ones(len(configs), device=device)  # gradients of the losses
         interval = max(_MIN_CURVE_INTERVAL, first.steps // _CURVE_POINTS)
         self._curves = TrainingCurves(problem, self._log_prior, interval)
@@ -163,7 +164,7 @@ class Game:
         for group in self._groups:
             group.keep(index)
         self._batches.keep(members)
-        self._objective.keep(members)
+        self._loss.keep(members)
         self._log_prior, self._ones = self._log_prior[index], self._ones[index]
         self._curves.keep(index)
         self._runner = StepRunner(index.device)
@@ -173,7 +174,7 @@ class Game:
         state = {"step": torch.tensor(self.step), "pretrained": torch.tensor(self._pretrained)}
         for name, stack in self._stacks.items():
             state |= add_prefix(f"{name}.", stack.state())
-        state |= add_prefix("objective.", _copy(self._objective.state()))
+        state |= add_prefix("objective.", _copy(self._loss.state()))
         return state | add_prefix("curves.", _copy(self._curves.state()))
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -184,7 +185,7 @@ class Game:
                 raise ValueError(f"step {self.step} after {self._pretrained} steps of pretraining.")
             for name, stack in self._stacks.items():
                 stack.restore(select_prefix(state, f"{name}."))
-            self._objective.restore(select_prefix(state, "objective."))
+            self._loss.restore(select_prefix(state, "objective."))
             self._curves.restore(select_prefix(state, "curves."))
         except (KeyError, ValueError, RuntimeError, IndexError) as error:
             raise ValueError(f"the state belongs to another stack: {error}") from error
@@ -274,7 +275,7 @@ class Game:
         trained = [*parameters, *beside]
         with differentiable(trained):
             step = self._game_step(self._release(batch), batch)
-            loss = self._objective.loss(step)
+            loss = self._loss(step)
             gradients = torch.autograd.grad(loss, trained, self._ones, materialize_grads=True)
         for group in groups:
             group.stack.step(gradients[len(parameters) :], scale)
@@ -287,7 +288,7 @@ class Game:
     def _game_step(self, z: Tensor, batch: Minibatch) -> GameStep:
         released: dict[Role, Tensor] = {"adversary": z}
         if "utility" in self._schedule.roles:
-            released["utility"] = self._objective.utility_input(z)
+            released["utility"] = self._loss.utility_input(z)
         inputs = {role: append_side(own, batch.side) for role, own in released.items()}
         logits = infer_logits(self._groups, inputs)
         raw_role, reference = self._schedule.raw_data_role, None

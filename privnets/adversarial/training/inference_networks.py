@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import nll_loss
 
 from privnets.adversarial.config import AdversarialConfig, NetworkReference
+from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.user_networks import ModuleClassifier
@@ -139,10 +140,9 @@ class TrainingSchedule:
             return cls((), (), (*adversary, *utility))
         if config.scenario == "fixed-utility":
             return cls(adversary, (), utility)
-        if config.objective == "alpha":
+        if not OBJECTIVES.get(config.objective).compares_with_raw:
             return cls(adversary, utility, ())
-        reference: tuple[Role, ...] = ("reference",) if has_utility else ()
-        return cls((*adversary, *utility, *reference), (), ())
+        return cls((*adversary, *utility, "reference"), (), ())
 
     @property
     def roles(self) -> tuple[Role, ...]:

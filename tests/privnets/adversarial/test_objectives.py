@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.inference_networks import cross_entropy
-from privnets.adversarial.training.objectives import GameStep, build_objective
+from privnets.adversarial.training.losses import GameStep
 
 
 def seen(**given: torch.Tensor) -> GameStep:
@@ -36,7 +37,7 @@ def test_the_alpha_objective_weighs_its_terms_by_the_equations():
         AdversarialConfig(problem="eco", privacy_weight=w, distortion_weight=d, alpha=1.0)
         for w, d in ((0.0, 1.0), (4.0, 0.5))
     ]
-    loss = build_objective(configs, torch.zeros(2, 2)).loss(some)
+    loss = OBJECTIVES.get("alpha").loss(configs, torch.zeros(2, 2))(some)
     entropy = 3 * cross_entropy(some.adversary, some.batch.secret)
     weights, shares = torch.tensor([0.0, 4.0]), torch.tensor([1.0, 0.5])
     torch.testing.assert_close(loss, shares * some.distortion - weights / 3 * entropy)
@@ -51,7 +52,7 @@ def test_squared_kl_weighs_two_squares(tradeoff):
     config = AdversarialConfig(
         problem="gaussian-mixture", tradeoff=tradeoff, estimator="label", squaring="batch"
     )
-    found = build_objective([config], torch.full((1, 2), 0.5).log()).loss(
+    found = OBJECTIVES.get("squared-kl").loss([config], torch.full((1, 2), 0.5).log())(
         GameStep(batch, batch.x, *logits)
     )
     log_s, log_u, log_x = (one.log_softmax(-1).gather(-1, label[..., None]) for one in logits)

@@ -8,11 +8,11 @@ import torch
 from privnets import measures
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import MISSING, Minibatch
-from privnets.adversarial.training import objectives
-from privnets.adversarial.training.objectives import (
+from privnets.adversarial.training.losses import (
+    RUNNING_STEPS,
     GameStep,
     RunningMean,
-    SquaredKLObjective,
+    SquaredKLLoss,
     censored_information,
     leaked_information,
     square_means,
@@ -109,7 +109,7 @@ def test_a_running_mean_reduces_the_bias_of_the_square():
     running = RunningMean(torch.zeros(2, 1))
     kept = torch.stack([square_means(b, KNOWN, running, "running") for b in batches])[200:].mean()
     assert float(batch) == pytest.approx(0.1**2 + 0.5**2, rel=0.1)
-    assert float(kept) < 0.1**2 + 2 * 0.5**2 / objectives.RUNNING_STEPS
+    assert float(kept) < 0.1**2 + 2 * 0.5**2 / RUNNING_STEPS
 
 
 def test_a_batch_without_a_label_changes_no_running_mean():
@@ -117,21 +117,21 @@ def test_a_batch_without_a_label_changes_no_running_mean():
     configs = [AdversarialConfig(problem="digits", objective="squared-kl")] * 3
     random = torch.Generator().manual_seed(3)
     log_prior, x = torch.full((3, 10), 0.1).log(), torch.zeros(3, 8, 1)
-    objective = SquaredKLObjective(configs, log_prior)
+    loss = SquaredKLLoss(configs, log_prior)
     expected = [[(0.0, 0.0)] * 3 for _ in range(2)]
     for is_known in torch.rand(6, 2, 3, generator=random) < 0.6:
         reference, utility, adversary = torch.randn(3, 3, 8, 10, generator=random).log_softmax(-1)
         label = torch.randint(10, (2, 3, 8), generator=random)
         label = torch.where(is_known[..., None], label, MISSING)
         batch = Minibatch(x, label[1], utility=label[0], noise=x)
-        objective.loss(GameStep(batch, x, adversary, utility, reference))
+        loss(GameStep(batch, x, adversary, utility, reference))
         lost = censored_information(reference, utility, label[0], "sound")
         leaked = leaked_information(adversary, log_prior, label[1], "sound")
         for kind, member in is_known.nonzero().tolist():
             mean, weight = expected[kind][member]
             new = float((lost, leaked)[kind][member])
             expected[kind][member] = (0.95 * mean + 0.05 * new, 0.95 * weight + 0.05)
-    found = torch.stack([objective.state()["mean"], objective.state()["weight"]], -1)
+    found = torch.stack([loss.state()["mean"], loss.state()["weight"]], -1)
     torch.testing.assert_close(found, torch.tensor(expected))
 
 

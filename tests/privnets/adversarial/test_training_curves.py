@@ -14,7 +14,7 @@ from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import accuracy, cross_entropy
-from privnets.adversarial.training.objectives import GameStep
+from privnets.adversarial.training.losses import GameStep
 
 _EVERY, _MEMBERS, _RECORDS = 4, 3, 6
 _PROBLEM = PROBLEMS.get("gaussian-mixture")

@@ -1,4 +1,4 @@
-"""Objectives of releasers, for a stack whose members weigh them differently.
+"""Losses of releasers, for a stack whose members weigh their terms differently.
 
 `alpha` (arXiv 2310.18241) uses the conditional entropy of order alpha. With gradient `posterior`,
 as published, the adversary's output replaces the distribution of the secret (eq. 3 and 9). With the
@@ -58,7 +58,7 @@ class GameStep:
         batch: Minibatch of records.
         z: Its release, shape [S, B, ...].
         adversary: Logits of the secret, shape [S, B, C] or [S, B, T, C].
-        utility: Logits of the utility label from `Objective.utility_input`, shape [S, B, C]; None
+        utility: Logits of the utility label from `Loss.utility_input`, shape [S, B, C]; None
             without a label.
         reference: Logits of the utility label from raw records, shape [S, B, C]; or None.
     """
@@ -81,15 +81,15 @@ class GameStep:
         return torch.where(counted, squares, 0.0).flatten(1).sum(1) / count
 
 
-class Objective(ABC):
+class Loss(ABC):
     """Loss of the releasers of a stack."""
 
     def utility_input(self, z: Tensor) -> Tensor:
-        """Input of the utility network, equal to the release; see `AlphaObjective`."""
+        """Input of the utility network, equal to the release; see `AlphaLoss`."""
         return z
 
     @abstractmethod
-    def loss(self, step: GameStep) -> Tensor:
+    def __call__(self, step: GameStep) -> Tensor:
         """Loss of each member, differentiable in `step.z`, shape [S]."""
 
     @abstractmethod
@@ -106,23 +106,8 @@ class Objective(ABC):
             tensor.copy_(state[name])
 
 
-def build_objective(
-    configs: Sequence[AdversarialConfig], log_prior: Tensor, complete: Collection[str] = ()
-) -> Objective:
-    """The objective of a stack.
-
-    Args:
-        configs: Configurations of the members.
-        log_prior: Class log frequencies of the secret in training, shape [S, C].
-        complete: Labels of which none is missing, of `secret` and `utility`.
-    """
-    if configs[0].objective == "alpha":
-        return AlphaObjective(configs, log_prior, complete)
-    return SquaredKLObjective(configs, log_prior, complete)
-
-
 @final
-class AlphaObjective(Objective):
+class AlphaLoss(Loss):
     """Distortion less lambda / T times the conditional entropy (arXiv 2310.18241, eq. 5, 9, 14).
 
     Distortion is the mean squared difference per pixel or step (the paper's order and summation
@@ -142,13 +127,13 @@ class AlphaObjective(Objective):
     def utility_input(self, z: Tensor) -> Tensor:
         """The release, with gradients multiplied by the weight of utility.
 
-        The gradient of `loss` at the utility network is not weighted. So one backward pass serves
+        The gradient of the loss at the utility network is not weighted. So one backward pass serves
         the releaser and a utility network that trains beside it.
         """
         weight = self._weights["utility_weight"].view(-1, *[1] * (z.ndim - 1))
         return torch.lerp(z.detach(), z, weight)
 
-    def loss(self, step: GameStep) -> Tensor:
+    def __call__(self, step: GameStep) -> Tensor:
         """Loss of each member, shape [S]; see the class."""
         weights = self._weights
         total = weights["distortion_weight"] * step.distortion
@@ -184,7 +169,7 @@ class AlphaObjective(Objective):
 
 
 @final
-class SquaredKLObjective(Objective):
+class SquaredKLLoss(Loss):
     """Censored utility and leaked secret, squared and weighed by the trade-off; see the module."""
 
     def __init__(
@@ -199,7 +184,7 @@ class SquaredKLObjective(Objective):
         self._weights = torch.stack([1 - tradeoff, tradeoff])
         self._running = RunningMean(self._weights)
 
-    def loss(self, step: GameStep) -> Tensor:
+    def __call__(self, step: GameStep) -> Tensor:
         """Loss of each member, shape [S]; see the module."""
         assert step.utility is not None
         assert step.reference is not None
