@@ -185,7 +185,13 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
 def _read_parquet(path: Path) -> tuple[list[str], list[pa.ChunkedArray]]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        about = file.metadata
+        groups = map(about.row_group, range(about.num_row_groups))
+        # Neither long pages nor long runs of equal values may fill the memory.
+        size = sum(group.total_byte_size for group in groups)
+        if max(size, 8 * about.num_rows * about.num_columns) > _MAX_BYTES:
+            raise ValueError("more than 4 GiB")
         table = file.read()
     stored: Mapping[str, Any] = table.schema.pandas_metadata or {}
     index = {name for name in stored.get("index_columns", ()) if isinstance(name, str)}

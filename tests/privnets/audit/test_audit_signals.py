@@ -19,6 +19,7 @@ import privnets
 from privnets import AuditError
 from privnets.audit import files
 from privnets.audit.signals import load_signals
+from privnets.data import table_files
 
 RECORDS = 60
 LOGITS = np.random.default_rng(0).standard_normal((RECORDS, 3)) * 2
@@ -284,17 +285,17 @@ def hostile_files(folder: Path) -> dict[str, str]:
         array = io.BytesIO()
         np.save(array, np.zeros(2**18))
         archive.writestr("loss.npy", array.getvalue())
-    pq.write_table(pa.table({"loss": SCORE}), folder / "zstd.parquet", compression="zstd")
+    pq.write_table(pa.table({"loss": np.zeros(2**18)}), folder / "runs.parquet")
     return {
         "pickle.npz": "cannot be read: Object arrays cannot be loaded",
         "raw.npz": "cannot be read",
         "cut.parquet": "cannot be read",
         "binary.csv": "cannot be read",
-        "scores.pkl": "must end in .npz, .csv or .parquet; got '.pkl'",
+        "scores.pkl": "must end in .npz, .csv, .csv.gz, .parquet; got '.pkl'",
         "folder.csv": "is not a file",
         "absent.csv": "is not a file",
         "bomb.npz": "at most 1,048,576 are read",
-        "zstd.parquet": "is compressed by ZSTD",
+        "runs.parquet": "more than 4 GiB",
     }
 
 
@@ -302,6 +303,7 @@ def test_hostile_files_are_refused_and_nothing_is_executed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(files, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(table_files, "_MAX_BYTES", 2**20)
     for name, message in hostile_files(tmp_path).items():
         with pytest.raises(AuditError, match=message):
             privnets.audit_signals(tmp_path / name)
