@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from privnets.data import UserFormError
 from privnets.data.columns import is_number, kind_of
+from privnets.data.table_files import EXACT
 from privnets.data.tables import MISSING, category_texts
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 Dtype = Literal["object", "category", "boolean", "Int64", "Float64"]
 
 _MAX_DECIMALS: Final = 6
-_EXACT: Final = 2**53  # whole numbers up to here are exact as floating-point numbers
 
 
 def _require_order(ends: tuple[float, float]) -> tuple[float, float]:
@@ -96,7 +96,7 @@ class NumberColumn(BaseModel):
     @property
     def is_whole(self) -> bool:
         """Whether releases are integers."""
-        return self.decimals == 0 and max(-self.low, self.high) <= _EXACT
+        return self.decimals == 0 and max(-self.low, self.high) <= EXACT
 
     @classmethod
     def fit(

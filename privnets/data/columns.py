@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from privnets.data.files import UserFormError
-from privnets.data.table_files import NOT_AVAILABLE, TableFormat
+from privnets.data.table_files import EXACT, NOT_AVAILABLE, TableFormat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,6 @@ _HALF: Final = 0.5
 _EXAMPLES: Final = 3
 _LISTED: Final = 8
 _MAX_MISSING: Final = 5
-_MAX_WHOLE: Final = 2**53
 _WHOLE: Final = re.compile(r"[-+]?\d+")
 # Digits, perhaps in groups of three, and signs, currency or a unit around them.
 _LIKE_NUMBER: Final = re.compile(
@@ -28,6 +28,8 @@ _LIKE_NUMBER: Final = re.compile(
     r"(?:(?:\d+|\d{1,3}(?:[.,'\u2019_\s]\d{3})+|\d{1,2}(?:,\d\d)+,\d{3})(?:[.,]\d*)?|[.,]\d+)"
     r"(?:[eE][-+]?\d+)?\s*(?:[$€£¥₹%‰°]|[A-Za-z]{1,3})?\)?"
 )
+# From the first digit to the last, with the decimal point of numbers such as .5.
+_DIGITS: Final = re.compile(r"[.,]?\d(?:.*\d)?", re.ASCII)
 _ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _LETTERED: Final = re.compile(r"([A-Za-z]?)\d[\d.]*\s?([A-Za-z]?|st|nd|rd|th)")
 _MAGNITUDES: Final = frozenset("kmbgt")
@@ -105,7 +107,7 @@ def require_clear(
 def _is_beyond_float64(column: pd.Series[Any]) -> bool:
     """Whether some whole numbers are so large that float64 rounds them."""
     known = column.dropna()
-    large = known[(known > _MAX_WHOLE) | (known < -_MAX_WHOLE)]
+    large = known[(known > EXACT) | (known < -EXACT)]
     return any(int(float(number)) != number for number in large)
 
 
@@ -125,14 +127,15 @@ def _unclear_texts(name: str, column: pd.Series[Any], form: TableFormat) -> tupl
     if like_numbers < _HALF or are_addresses or _are_codes(texts) or _have_letters(texts):
         return None
     number = re.compile(form.number_pattern, re.ASCII)
-    others = [t for t in texts if not number.fullmatch(t) and t not in NOT_AVAILABLE]
+    texts = [text for text in texts if text not in NOT_AVAILABLE]
+    others = [text for text in texts if not number.fullmatch(text)]
     if not others:
         return f"{name!r} with whole numbers beyond 64 bits", "smaller numbers"
     listed = _listed(map(repr, others), _EXAMPLES)
     given = (
         f"{name!r}, where {counts[others].sum():,} of {total:,} values are not numbers: {listed}"
     )
-    return given, f"numbers ({_reading_hint(others, form)})"
+    return given, f"numbers ({_reading_hint(texts, others, form)})"
 
 
 def _unclear_dates(name: str, example: object, *, is_iso: bool) -> tuple[str, str]:
@@ -140,22 +143,32 @@ def _unclear_dates(name: str, example: object, *, is_iso: bool) -> tuple[str, st
     return f"{name!r}, which has dates or times as {str(example)!r}", f"dates: [{name}]{how}"
 
 
-def _reading_hint(others: Sequence[str], form: TableFormat) -> str:
-    """Settings that would read texts as numbers."""
+def _reading_hint(texts: Sequence[str], others: Sequence[str], form: TableFormat) -> str:
+    """Settings, and changes of the file, that would make numbers of all texts."""
+    absent = [text for text in others if not any(map(str.isdigit, text))]
+    absent = absent if len(absent) <= _MAX_MISSING else []
+    missing = [f"missing_values: [{', '.join(map(repr, absent))}]"] if absent else []
+    plain = [text for text in texts if text not in absent]
+    bare = [match[0] if (match := _DIGITS.search(text)) else text for text in plain]
+    for numbers, change in ((plain, ""), (bare, "without signs and units")):
+        if (settings := _fitting_forms(numbers, form)) is not None:
+            parts = " and ".join([*missing, *filter(None, [" or ".join(settings)])])
+            return "; ".join(filter(None, [change, f"set {parts}" if parts else ""]))
+    return "without signs and units, all written in one way"
+
+
+def _fitting_forms(texts: Sequence[str], form: TableFormat) -> list[str] | None:
+    """Settings that read all texts as numbers; an empty one if they need none, None without any."""
     fitting: list[dict[str, str]] = []
-    for settings in _FORMS:
-        trial = form.model_copy(update={"thousands": None, **settings})
+    for settings in ({}, *_FORMS):
+        trial = form.model_copy(update={"thousands": None, **settings} if settings else {})
         pattern = re.compile(trial.number_pattern, re.ASCII)
-        if all(map(pattern.fullmatch, others)) and not any(
+        if all(map(pattern.fullmatch, texts)) and not any(
             each.items() <= settings.items() for each in fitting
         ):
             fitting.append(settings)
-    if fitting:
-        ways = [" and ".join(f'{k}: "{text}"' for k, text in each.items()) for each in fitting]
-        return f"set {' or '.join(ways)}"
-    if len(others) <= _MAX_MISSING and not any(map(str.isdigit, "".join(others))):
-        return f"set missing_values: [{', '.join(map(repr, others))}]"
-    return "without signs and units"
+    ways = [" and ".join(f'{k}: "{text}"' for k, text in each.items()) for each in fitting]
+    return ways or None
 
 
 def _are_codes(texts: Sequence[str]) -> bool:
@@ -200,9 +213,10 @@ def text_remarks(columns: pd.DataFrame) -> tuple[str, ...]:
         if _are_codes(distinct := list(texts.unique())):
             code = next(text for text in distinct if text.startswith("0"))
             remarks.append(f"column {name} has codes such as {code!r}; they count as categories.")
-        if variants := differing_texts(texts, blanks_only=False):
+        if variants := differing_texts(texts, case=True):
             remarks.append(
-                f"column {name} has values that differ in case or blanks only: {variants}."
+                f"column {name} has values that differ in case, blanks or hidden characters only: "
+                f"{variants}."
             )
         if len(named := texts[texts.str.strip().isin(NOT_AVAILABLE)]):
             text = named.iloc[0].strip()
@@ -213,20 +227,29 @@ def text_remarks(columns: pd.DataFrame) -> tuple[str, ...]:
     return tuple(remarks)
 
 
-def differing_texts(column: pd.Series[Any], *, blanks_only: bool) -> str:
-    """Lists values of a column that differ only in blanks, or in case or blanks; else empty."""
+def differing_texts(column: pd.Series[Any], *, case: bool) -> str:
+    """Lists values of a column that look alike; empty without any.
+
+    They differ in blanks, invisible characters or Unicode's normal form; with `case`, or in case.
+    """
     groups: dict[str, list[str]] = {}
     for text in sorted(column.dropna().astype(str).unique()):
-        key = " ".join(text.split())
-        groups.setdefault(key if blanks_only else key.casefold(), []).append(text)
-    variants = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
-    return _listed(variants, _EXAMPLES)
+        visible = "".join(each for each in text if unicodedata.category(each) != "Cf")
+        key = " ".join(unicodedata.normalize("NFC", visible).split())
+        groups.setdefault(key.casefold() if case else key, []).append(text)
+    alike = [group for group in groups.values() if len(group) > 1]
+    return _listed((" and ".join(map(_distinct_repr, group)) for group in alike), _EXAMPLES)
+
+
+def _distinct_repr(text: str) -> str:
+    """A text in quotes; what its letters alone do not show has its code."""
+    return repr(text) if unicodedata.is_normalized("NFC", text) else ascii(text)
 
 
 def require_distinct_classes(column: pd.Series[Any], field: str) -> None:
-    """Raises UserFormError if two classes differ in blanks only."""
-    if kind_of(column) == "categories" and (same := differing_texts(column, blanks_only=True)):
-        given = f"{column.name!r} with values that differ in blanks only: {same}"
+    """Raises UserFormError if two classes differ in what cannot be seen only."""
+    if kind_of(column) == "categories" and (same := differing_texts(column, case=False)):
+        given = f"{column.name!r} with values that differ in blanks or hidden characters: {same}"
         raise UserFormError(field, given, "one spelling of each class")
 
 

@@ -8,6 +8,7 @@ import gzip
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -29,6 +30,9 @@ NOT_AVAILABLE: Final = (
     *("null", "NULL", "None", "none"),
 )
 """Texts that mean a missing value in columns of numbers or truth values."""
+
+EXACT: Final = 2**53
+"""Largest size of whole numbers that are all exact as floating-point numbers."""
 
 _INTEGER: Final = r"^[-+]?\d+$"
 _CODE: Final = r"^[-+]?0\d+$"
@@ -175,11 +179,26 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
         ),
     )
     columns = [column.slice(1) for column in table.columns]  # without the header
+    _require_one_header(columns, header, text, form)
     names = [name or f"{_UNNAMED}{number}" for number, name in enumerate(header)]
     # A separator at the end of each row makes a column without name and values.
     empty = {i for i, name in enumerate(header) if not name and set(columns[i].to_pylist()) <= {""}}
     kept = [number for number in range(len(header)) if number not in empty]
     return [names[number] for number in kept], [columns[number] for number in kept]
+
+
+def _require_one_header(
+    columns: Sequence[pa.ChunkedArray], header: Sequence[str], text: str, form: TableFormat
+) -> None:
+    """Refuses a file that joins others, each with a header. One column may have it as a value."""
+    import pyarrow.compute as pc
+
+    equal = [pc.equal(each, name) for each, name in zip(columns, header, strict=True)]
+    if len(header) < 2 or not pc.any(reduce(pc.and_, equal)).as_py():
+        return
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=form.separator)
+    number = [rows.line_num for row in rows if row == list(header)][1]
+    raise UserFormError("table", f"line {number}, which repeats the header", "one header")
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[pa.ChunkedArray]]:
@@ -215,7 +234,7 @@ def _parse(column: pa.ChunkedArray, form: TableFormat, *, is_date: bool) -> pd.S
         column = column.cast(pa.float64())
     elif pa.types.is_date(kind):
         column = column.cast(pa.timestamp("s"))
-    values: pd.Series[Any] = column.to_pandas()
+    values = _to_pandas(column)
     return values.astype("boolean") if pa.types.is_boolean(kind) and column.null_count else values
 
 
@@ -244,8 +263,22 @@ def _parse_texts(texts: pa.ChunkedArray, form: TableFormat, *, is_date: bool) ->
         values = pc.replace_substring_regex(pc.replace_substring(values, ",", "."), r"^\+", "")
         numbers = _as_numbers(values)
         parsed = parsed if numbers is None else numbers
-    result: pd.Series[Any] = parsed.to_pandas()
-    return result
+    return _to_pandas(parsed)
+
+
+def _to_pandas(column: pa.ChunkedArray) -> pd.Series[Any]:
+    """Values; whole numbers beside missing ones are floats, unless these would round them."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds: Mapping[Any, Any] = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
+    is_large = False
+    if column.type in kinds and 0 < column.null_count < len(column):
+        ends = pc.min_max(column).as_py()
+        is_large = max(map(abs, ends.values())) > EXACT
+    values: pd.Series[Any] = column.to_pandas(types_mapper=kinds.get if is_large else None)
+    return values
 
 
 def _as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:

@@ -90,6 +90,19 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         ([str(2**64), "1"], {}, "whole numbers beyond 64 bits"),
         ([str(2**63 + 1), "1"], {}, "'c' with whole numbers that float64 rounds"),
         ([str(-(2**53) - 1), "1"], {}, "whole numbers that float64 rounds"),
+        (
+            ['"\u20ac 1.234,56"', '"\u20ac 7,00"'],
+            {},
+            r'\(without signs and units; set decimal: "," and thousands: "\."\)',
+        ),
+        (
+            ['"$1,200.50"', "-", "7"],
+            {},
+            r"\(without signs and units; set missing_values: \['-'\] and thousands: \",\"\)",
+        ),
+        (['"1,5"', "?", '"2,25"'], {}, r"set missing_values: \['\?'\] and decimal: \",\"\)"),
+        (["1.5", '"2,5"'], {}, "all written in one way"),
+        (["1'200 kg", "3 kg"], {}, r"without signs and units; set thousands: \"'\"\)"),
         (["\u22121.5", "\u22122"], {}, "without signs and units"),
         (["\u0661\u0662", "\u0663"], {}, "40 of 40 values are not numbers: '\u0661\u0662'"),
         (["1.5"], {"decimal": ","}, r'set decimal: "\."\)'),
@@ -143,7 +156,9 @@ def test_texts_are_categories_as_they_stand_in_the_file(column, values, settings
     [
         (["00123", "10115"], "column c has codes such as '00123'"),
         (["NA", "DE"], r"column c has 'NA' 20 times.*missing_values: \['NA'\]"),
-        (["yes", "Yes", "no", "no "], "case or blanks only: 'Yes' and 'yes', 'no' and 'no '"),
+        (["yes", "Yes", "no", "no "], "case, blanks or .*: 'Yes' and 'yes', 'no' and 'no '"),
+        (["caf\u00e9", "cafe\u0301"], r"characters only: 'cafe\\u0301' and 'caf\u00e9'\."),
+        (["a\u200b", "a"], r"characters only: 'a' and 'a\\u200b'"),
     ],
 )
 def test_values_that_may_mean_something_else_are_remarked(column, values, remark):
@@ -158,11 +173,16 @@ def test_a_target_that_differs_in_blanks_is_refused_and_in_case_remarked(folder)
         (folder / "t.csv").write_text("\n".join(["c,y", *rows]))
         return data.info(data.TableReference(table="t.csv", target="y"))
 
-    with pytest.raises(data.UserFormError, match=r"target: .* in blanks only: 'yes' and 'yes '"):
+    with pytest.raises(data.UserFormError, match=r"target: .* in blanks .*: 'yes' and 'yes '"):
         write("yes", "no", "yes ")
+    with pytest.raises(data.UserFormError, match=r"characters: 'yes' and '\\ufeffyes'"):
+        write("yes", "no", "\ufeffyes")
     remarks = write("yes", "no", "Yes", "no").remarks
     assert "target y has 3 classes; no: 20 (50.0%), Yes: 10 (25.0%), yes: 10 (25.0%)." in remarks
-    assert "column y has values that differ in case or blanks only: 'Yes' and 'yes'." in remarks
+    assert (
+        "column y has values that differ in case, blanks or hidden characters only: 'Yes' and 'yes'."
+        in remarks
+    )
     with pytest.raises(data.UserFormError, match=r"target: .* '\?'.*task: multiclass"):
         write("0", "1", "0", "?")
 
@@ -253,6 +273,7 @@ def test_types_of_parquet_are_read_or_refused(folder, values, settings, expected
         (b"", "cannot be parsed"),
         (b"a,y\n", "without rows"),
         (b"a,y\n1,0,\n2,1,\n", "Expected 2 columns, got 3"),
+        (b"a,y\n1,0\n\n2,1\na,y\n3,0\n", "line 5, which repeats the header"),
         (b"a,y\n1\n", "Expected 2 columns, got 1"),
         (b"a;y\n1;0\n", "separator: got ',' .*; expected ';'"),
         ("é,y\n1,0\n".encode("latin-1"), "encoding: got utf-8, .* as cp1252"),
@@ -285,6 +306,20 @@ def test_settings_without_a_meaning_are_refused(settings):
     with pytest.raises(ValidationError):
         TableFormat(**settings)
     assert TableFormat() == STANDARD
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_large_whole_numbers_beside_missing_ones_keep_their_digits(folder, kind):
+    values = pd.array([2**53 + 1, None, *range(RECORDS - 2)], dtype="Int64")
+    frame = pd.DataFrame({"a": values, "y": [0, 1] * (RECORDS // 2)})
+    frame.to_csv(folder / "t.csv", index=False)
+    frame.to_parquet(folder / "t.parquet")
+    assert read_frame(folder / f"t.{kind}")["a"][0] == 2**53 + 1
+    reference = data.TableReference(table=f"t.{kind}", target="y", missing="replace")
+    with pytest.raises(data.UserFormError, match="whole numbers that float64 rounds"):
+        data.load(reference)
+    listed = data.TableReference(**{**reference.model_dump(), "categorical": ("a",)})
+    assert f"a={2**53 + 1}" in data.load(listed).feature_names
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
