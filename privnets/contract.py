@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -133,6 +134,13 @@ class Experiment(ABC):
     @abstractmethod
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
         """Returns every metric key that a replicate reports; equal for equal structures."""
+
+    def limit_mistake(self, metric: str, limit: float) -> str | None:
+        """Values that a limit of a metric may have, if the limit is no such value; else None."""
+        low, high = self.ranges.get(metric, (-math.inf, math.inf))
+        if low <= limit <= high:
+            return None
+        return f"limits in [{low:g}, {high:g}]; divide percentages by 100"
 
     def unsupported_objectives(self, config: ExperimentConfig) -> Mapping[str, str]:
         """Returns the objectives that this configuration leaves undefined, with the reasons."""

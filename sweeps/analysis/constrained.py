@@ -57,8 +57,9 @@ class Constraint:
         except ValueError:
             limit = math.nan
         if match is None or math.isnan(limit):
+            hint = "; write 5% as 0.05" if "%" in text else ""
             raise InputError(
-                f"a constraint must be METRIC >= NUMBER or METRIC <= NUMBER; got {text!r}"
+                f"a constraint must be METRIC >= NUMBER or METRIC <= NUMBER; got {text!r}{hint}"
             )
         return cls(match["metric"], match["comparison"], limit)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
+import privnets
 from privnets.contract import Direction
 from privnets.credentials import redact
 from privnets.frames import (
@@ -39,6 +40,7 @@ from sweeps.analysis.pareto import (
 from sweeps.analysis.statistics import Interval, summarize_replicates
 from sweeps.analysis.tables import FRONT_GROUP, FRONT_PROBABILITY, varying_fields
 from sweeps.analysis.text import format_setting
+from sweeps.errors import InputError
 from sweeps.store.asks import AskRecord, read_asks
 from sweeps.store.codec import parse_object
 from sweeps.store.filesystem import DEFAULT_STORAGE
@@ -336,6 +338,10 @@ class Result:
         self, metric: str, direction: Direction, where: Sequence[str], include_flagged: bool
     ) -> ConstrainedBest:
         constraints = [Constraint.parse(text) for text in where]
+        experiment = privnets.experiment(self.manifest.study.experiment)
+        for each in constraints:
+            if expected := experiment.limit_mistake(each.metric, each.limit):
+                raise InputError(f"{each}: expected {expected}")
         metrics = list(dict.fromkeys([metric, *(each.metric for each in constraints)]))
         needed: Objectives = dict.fromkeys(metrics, direction)
         rows, _ = comparable_points(self.candidates, needed, include_flagged=include_flagged)

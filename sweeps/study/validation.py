@@ -355,10 +355,8 @@ class StudyValidator:
             limited.append((("claims", i), claim.metric, claim))
             limited += [(("claims", i, "given", k), k, each) for k, each in claim.given.items()]
         for path, metric, bounds in limited:
-            low, high = self._experiment.ranges.get(metric, (-math.inf, math.inf))
             for end in filter(math.isfinite, bounds.ends):
-                if not low <= end <= high:
-                    expected = f"limits in [{low:g}, {high:g}]; divide percentages by 100"
+                if expected := self._experiment.limit_mistake(metric, end):
                     self._add(path, f"{end:g}", expected)
 
     def _check_supported(self, samples: Sequence[ExperimentConfig]) -> None:

@@ -223,6 +223,11 @@ def test_invalid_constraints_are_refused(text: str) -> None:
         Constraint.parse(text)
 
 
+def test_a_percentage_is_refused_with_the_number_to_write() -> None:
+    with pytest.raises(InputError, match=r"write 5% as 0\.05"):
+        Constraint.parse("utility/kept >= 5%")
+
+
 def test_constraints_are_parsed() -> None:
     assert Constraint.parse("utility/kept>=0.95") == Constraint(KEPT, ">=", 0.95)
     assert str(Constraint.parse("privacy/leak  <= 1e-3")) == "privacy/leak <= 0.001"
@@ -239,6 +244,8 @@ def test_a_result_answers_and_leaves_out_flagged_points(tmp_path: Path) -> None:
     assert result.swept_fields[0] in str(result.lowest(leak, constraint))
     assert result.lowest(leak, constraint, include_flagged=True).value.mean == pytest.approx(0.1)
     assert result.highest("utility/test_accuracy", f"{leak} <= 0.6").value.mean == 0.99
+    with pytest.raises(InputError, match=r"expected limits in \[0, 1\]; divide percentages by 100"):
+        result.lowest(leak, "utility/test_accuracy >= 95")
     write_sweep(tmp_path, "flagged", objectives, metrics, replicates=3, flags=[1.0, 1.0])
     assert sweeps.open_result("flagged", str(tmp_path)).front().empty
     front, whole = result.front(), result.front(include_flagged=True)
