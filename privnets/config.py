@@ -28,6 +28,11 @@ UserMetric = Annotated[str, AfterValidator(_check_metric)]
 """Key of a utility of the user's own."""
 
 
+def floor_key(utility: str) -> str:
+    """Key of the trivial model's value of a utility."""
+    return f"floor/{utility.replace('/', '_')}"
+
+
 class UserForm(BaseModel):
     """Mapping that a study gives in place of a name: the user's own data, model or problem.
 

@@ -6,8 +6,9 @@ import difflib
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
@@ -24,6 +25,13 @@ _FORMS = (
     "a function (y_true, y_pred) of targets and predictions, a function (y_true, y_prob) of "
     "targets and probabilities [records, classes], or a scorer (estimator, X, y)"
 )
+
+
+NO_FLOOR = "the scorer has no value for the trivial model"
+"""Note where `score_models` has no value of the trivial model."""
+
+# Groups of origins that are left out in turn, and the most models that are judged without them.
+_GROUPS, _MODELS = 10, 32
 
 
 class ScorerError(Exception):
@@ -52,18 +60,23 @@ class Answers:
         return Answers(self.y[rows], self.predicted[rows], self.labels, p)
 
 
-def trivial_answers(y: NDArray[Any], labels: NDArray[Any] | None) -> Answers:
-    """Outputs of a model that knows only the targets: the most frequent class, or the mean.
+def trivial_answers(known: NDArray[Any], answers: Answers) -> Answers:
+    """Outputs, at the same records, of a model that knows only the targets `known` [N].
 
-    Its probabilities are the shares of the classes.
+    It answers the mean; or the most frequent class, with the shares of classes as probabilities.
     """
+    y, labels = answers.y, answers.labels
     if labels is None:
-        return Answers(y, np.full(len(y), y.mean()))
-    shares = (y[:, None] == labels).mean(0)
+        return replace(answers, predicted=np.full(len(y), known.mean()))
+    shares = (known[:, None] == labels).mean(0)
     predicted = np.repeat(labels[shares.argmax()], len(y))
-    return Answers(y, predicted, labels, np.tile(shares, (len(y), 1)))
+    return replace(answers, predicted=predicted, p=np.tile(shares, (len(y), 1)))
 
 
+JudgedModel: TypeAlias = tuple[Answers, NDArray[np.int64]]
+"""Outputs of a model, and the number of each record's origin: those of one origin depend."""
+ScoreAndError: TypeAlias = tuple[float, float]
+"""Score and its standard error."""
 Score: TypeAlias = Callable[[Answers], object]
 
 
@@ -144,15 +157,6 @@ class Scorer:
             raise ScorerError(f"{self.key}: {self.location} returned {value} for a model")
         return value
 
-    def of_trivial_model(self, answers: Answers) -> float:
-        """Score of the trivial model; NaN where it has none."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedMetricWarning)
-            try:
-                return self(trivial_answers(answers.y, answers.labels))
-            except ScorerError:
-                return math.nan
-
 
 def load_scorers(metrics: Mapping[str, str]) -> list[Scorer]:
     """Loads all scorers of a study.
@@ -187,12 +191,19 @@ def scorer_digests(metrics: Mapping[str, str]) -> list[str]:
     return [f"{each.key} {each.location} {source}" for each, source in sources.items()]
 
 
-def try_scorers(metrics: Mapping[str, str], answers: Answers) -> None:
-    """Scores answers once, such as trivial ones, so that most mistakes show before training.
+def try_scorers(
+    metrics: Mapping[str, str], known: NDArray[Any], labels: NDArray[Any] | None
+) -> None:
+    """Scores the trivial model once, so that most mistakes show before training.
+
+    Args:
+        known: Targets of all records.
+        labels: All classes, sorted; None for numbers.
 
     Raises:
         UserFormError: If a scorer fails.
     """
+    answers = trivial_answers(known, Answers(known, known, labels))
     for scorer in load_scorers(metrics):
         try:
             with warnings.catch_warnings():
@@ -202,6 +213,55 @@ def try_scorers(metrics: Mapping[str, str], answers: Answers) -> None:
             given = f"{scorer.location!r}, which fails: {describe_error(error)}"
             expected = "a scorer that returns a number for these targets"
             raise UserFormError(f"metrics.{scorer.key}", given, expected) from error
+
+
+def score_models(
+    metrics: Mapping[str, str],
+    models: Sequence[JudgedModel],
+    known: NDArray[Any],
+    unseen_share: float = 1.0,
+) -> tuple[dict[str, ScoreAndError], dict[str, ScoreAndError]]:
+    """Mean score of models by each scorer, and that of the trivial model, by key.
+
+    The latter is absent where a scorer has no value for it.
+
+    Args:
+        known: Targets that the trivial model knows.
+        unseen_share: Share of the population that was not tested, in [0, 1].
+
+    Raises:
+        ScorerError: If a scorer fails for a model.
+    """
+    values, floors = {}, {}
+    trivial = [(trivial_answers(known, answers), origin) for answers, origin in models]
+    for scorer in load_scorers(metrics):
+        values[scorer.key] = _mean_score(scorer, models, unseen_share)
+        with warnings.catch_warnings(), suppress(ScorerError):
+            warnings.simplefilter("ignore", UndefinedMetricWarning)
+            floors[scorer.key] = _mean_score(scorer, trivial, unseen_share)
+    return values, floors
+
+
+def _mean_score(scorer: Scorer, models: Sequence[JudgedModel], unseen: float) -> ScoreAndError:
+    scores = [scorer(answers) for answers, _ in models]
+    variance = float(np.var(scores)) / len(scores) + unseen * _variance_of_records(scorer, models)
+    return float(np.mean(scores)), math.sqrt(variance)
+
+
+def _variance_of_records(scorer: Scorer, models: Sequence[JudgedModel]) -> float:
+    """Variance of the mean score by the choice of records: a jackknife that drops groups.
+
+    It is NaN, for unknown, if the scorer has no value without one of the groups.
+    """
+    some = models[:: math.ceil(len(models) / _MODELS)]
+    means = np.zeros(_GROUPS)
+    try:
+        for group in range(_GROUPS):
+            kept = (answers.select(origin % _GROUPS != group) for answers, origin in some)
+            means[group] = np.mean([scorer(each) for each in kept])
+    except ScorerError:
+        return math.nan
+    return float((_GROUPS - 1) * means.var())
 
 
 def _named_scorer(name: str, field: str) -> object:

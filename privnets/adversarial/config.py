@@ -15,7 +15,7 @@ from privnets.adversarial.problems.faces import FaceProblemReference
 from privnets.adversarial.problems.own import TableProblemReference
 from privnets.adversarial.problems.own_images import ImageProblemReference
 from privnets.adversarial.problems.own_series import SeriesProblemReference
-from privnets.config import ExperimentConfig, OneOf, UserForm
+from privnets.config import ExperimentConfig, OneOf, UserForm, UserMetric
 from privnets.points import Scalar
 from privnets.registry import ExtensionError
 
@@ -166,6 +166,9 @@ class AdversarialConfig(ExperimentConfig):
     panel: ProfileName = Field(
         "full",
         description="data, size and training of the attackers; compare only points of one panel",
+    )
+    metrics: dict[UserMetric, str] | None = Field(
+        None, description="utilities of the user's, each with a scorer or module:function"
     )
 
     @model_validator(mode="before")

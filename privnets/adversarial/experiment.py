@@ -68,6 +68,15 @@ class Adversarial(Experiment):
         if not own.steps and own.releaser not in COPYING_RELEASERS:
             expected = f"at least 1, or releaser {' or '.join(COPYING_RELEASERS)}"
             errors.append(InvalidField("steps", "0", expected))
+        if own.metrics and not problem.spec.utility_classes:
+            expected = f"none with {problem.name}, which has no utility label"
+            errors.append(InvalidField("metrics", ", ".join(own.metrics), expected))
+        others = metrics.metric_keys(problem, own.model_copy(update={"metrics": None}))
+        errors += [
+            InvalidField(f"metrics.{key}", key, "a name that no other metric has")
+            for key in own.metrics or ()
+            if key in others
+        ]
         reported = {error.field for error in errors}
         for choice, fields in _unused_by_choice(own).items():
             unused = unused_field_errors(own, fields, problem.spec.defaults, choice)
@@ -80,13 +89,15 @@ class Adversarial(Experiment):
         return unused.union(*_unused_by_choice(_own(config)).values())
 
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Fingerprint of records, attackers of other packages, and the user's networks."""
+        """Fingerprint of records, attackers of other packages, the user's networks and scorers."""
         own = _own(config)
         fields = {"releaser": own.releaser, "inference_network": own.inference_network}
         networks = {name: n for name, n in fields.items() if isinstance(n, NetworkReference)}
         sources = [source_digest(n.torch, f"{name}.torch") for name, n in networks.items()]
         if networks:  # fails early
             sources += _stages().build_networks(_problem(config), own)
+        if own.metrics:
+            sources += _scorer_digests(own.metrics, _problem(config))
         return "; ".join([_problem(config).fingerprint(own), *added_names(), *sources])
 
     def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
@@ -139,6 +150,14 @@ def _stages() -> ModuleType:
     return stages
 
 
+def _scorer_digests(own: Mapping[str, str], problem: Problem) -> list[str]:
+    """Identifies scorers, and tries each on one record of each class."""
+    from privnets import scorers  # loads scikit-learn, which few studies need before training
+
+    scorers.try_scorers(own, problem.utility_labels, problem.utility_labels)
+    return scorers.scorer_digests(own)
+
+
 def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
     """Fields without effect, by the field whose value makes them so."""
     unused = {"objective": tuple(sorted(WEIGHTS - OBJECTIVES.get(config.objective).fields))}
@@ -148,7 +167,7 @@ def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
         if isinstance(getattr(config, name), NetworkReference):
             unused[name] = (width,)
     if config.evaluation == "exact":
-        unused["evaluation"] = ("panel",)
+        unused["evaluation"] = ("panel", "metrics")
     return unused
 
 

@@ -9,6 +9,7 @@ from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_members
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem
+from privnets.config import floor_key
 from privnets.contract import Direction
 
 PRIVACY_KEYS: Final = (
@@ -112,7 +113,8 @@ def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
     keys |= {key for name in panel_members(spec) for key in attacker_keys(name)}
     keys |= {*OBJECTIVES.get(config.objective).metrics}
     if spec.utility_classes:
-        keys |= {*_WITH_UTILITY_LABEL}
+        keys |= {*_WITH_UTILITY_LABEL, *(config.metrics or ())}
+        keys |= {*map(floor_key, config.metrics or ())}
     if (rule := problem.other_labels(config)) is not None:
         keys |= {*other_label_keys(panel_members(spec), rule), under_labels(RAW_KEY, rule)}
     return tuple(sorted(keys))

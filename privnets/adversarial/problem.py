@@ -157,6 +157,11 @@ class Problem(ABC):
         """Name in the registry and in study files."""
         return self.spec.name
 
+    @property
+    def utility_labels(self) -> NDArray[Any]:
+        """Classes of the utility label as the user knows them, sorted."""
+        return np.arange(self.spec.utility_classes)
+
     @abstractmethod
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Numbers of records and their shape, without reading any file."""

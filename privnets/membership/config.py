@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from pydantic import Field, field_validator
 
 from privnets import data
-from privnets.config import ExperimentConfig, OneOf, UserMetric
+from privnets.config import ExperimentConfig, OneOf, UserMetric, floor_key
 from privnets.membership.user_models.forms import MODEL_FORMS, ModelReference
 from privnets.registry import Registry
 
@@ -346,8 +346,3 @@ def metric_keys(config: MembershipConfig) -> tuple[str, ...]:
     groups = [key for keys in config.group_keys() for key in keys]
     groups += [LARGEST_GROUP, DISPARITY] if groups else []
     return tuple(sorted((*attacks, *_LEAKAGE, *_OTHERS, *useful, *floors, main, *groups)))
-
-
-def floor_key(utility: str) -> str:
-    """Returns the key of the trivial model's value of a utility."""
-    return f"floor/{utility.replace('/', '_')}"

@@ -16,6 +16,7 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from privnets import measures
+from privnets.config import floor_key
 from privnets.membership import leakage
 from privnets.membership.attacks import Guesses, Trials
 from privnets.membership.attacks.scores import AttackScore, score_guesses, signed_advantage
@@ -28,7 +29,6 @@ from privnets.membership.config import (
     PARAMETER_LEAKAGE,
     MembershipConfig,
     attack_keys,
-    floor_key,
     metric_keys,
     too_few_non_members,
     utilities,

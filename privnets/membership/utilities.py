@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
-from privnets.membership.config import floor_key
+from privnets.config import floor_key
 from privnets.membership.estimates import Mean
 
 Statistic: TypeAlias = tuple[Tensor, Tensor]

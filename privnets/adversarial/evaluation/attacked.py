@@ -32,6 +32,7 @@ from privnets.adversarial.evaluation.evaluator import (
     add_accuracy,
     add_adversary,
     add_bound,
+    failed_replicate,
     finish_replicate,
     group_of,
     normalized_error,
@@ -48,8 +49,10 @@ from privnets.adversarial.records import (
     class_frequencies,
     known_rows,
 )
+from privnets.config import floor_key
 from privnets.membership.utilities import TestOutputs
 from privnets.points import Replicate
+from privnets.scorers import NO_FLOOR, Answers, ScorerError, score_models
 
 _STRONGEST = "privacy/attacker_balanced_accuracy"
 _NOT_CONVERGED = "flag/attacker_not_converged"
@@ -114,6 +117,10 @@ def _attacked_replicate(
         return finish_replicate(draft)
     add_accuracy(draft)
     censored = _add_utility(draft, baseline, refitted)
+    try:
+        _add_own_utilities(draft, refitted)
+    except ScorerError as error:
+        return failed_replicate(draft.problem, draft.release.config, str(error))
     _add_bound(draft, result, censored)
     return finish_replicate(draft)
 
@@ -304,3 +311,30 @@ def _add_refitted(draft: ReplicateDraft, refitted: FittedUtility) -> None:
             draft.add(key, estimate)
             if key == "floor/utility_refitted_accuracy":
                 draft.add("floor/utility_accuracy", estimate)
+
+
+def _add_own_utilities(draft: ReplicateDraft, refitted: FittedUtility) -> None:
+    """Scores of the fresh network by the user's scorers, and those of the trivial model.
+
+    Raises:
+        ScorerError: If a scorer fails.
+    """
+    if not (metrics := draft.release.config.metrics):
+        return
+    test, attack = draft.release.released.test, draft.release.original.attack
+    assert test.utility is not None
+    assert attack.utility is not None
+    label, seen = test.utility.cpu().numpy(), attack.utility.cpu().numpy()
+    known, group, labels = label != MISSING, group_of(test), draft.problem.utility_labels
+    origin = np.arange(len(label)) if group is None else np.unique(group, return_inverse=True)[1]
+    p = np.exp(refitted.log_p[known].astype(float))
+    answers = Answers(labels[label[known]], labels[p.argmax(-1)], labels, p)
+    values, floors = score_models(
+        metrics, [(answers, origin[known])], labels[seen[seen != MISSING]]
+    )
+    for key in values:
+        draft.metrics[key], draft.errors[key] = values[key]
+        if key in floors:
+            draft.metrics[floor_key(key)], draft.errors[floor_key(key)] = floors[key]
+        else:
+            draft.notes[floor_key(key)] = NO_FLOOR

@@ -39,6 +39,7 @@ from privnets.data.table_files import Names, read_frame
 from privnets.data.tables import (
     TableAttributes,
     category_texts,
+    class_labels,
     digest_of,
     encode_classes,
     known_records,
@@ -60,10 +61,11 @@ _UNUSED: Final = ("dependence", "resolution", "labels", "side_information", "seq
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Classes of each record, int64, shape [n], and the classes' names in order."""
+    """Classes of each record, int64, shape [n]; their names in order, and their values."""
 
     codes: NDArray[np.int64]
     classes: tuple[str, ...]
+    values: tuple[bool | int | float | str, ...]
 
     def describe(self, name: str) -> str:
         """Sentence on the number of records of each class."""
@@ -234,6 +236,11 @@ class LabelledRecords(OwnProblem):
             unused_fields=unused,
         )
 
+    @property
+    def utility_labels(self) -> NDArray[Any]:
+        """Values of the label's column, or texts of several columns."""
+        return np.array(self._utility.values if self._utility else ())
+
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """40, 35, 10 and 15% of the records, or fewer to train where asked for."""
         train, attack, validation, test = stratified_sizes(self._count, SHARES)
@@ -348,4 +355,4 @@ def joint_classes(frame: pd.DataFrame, names: Sequence[str], field: str) -> Labe
     if counts.min() < MIN_RECORDS:
         rare = f"{', '.join(names)}, where {classes[counts.argmin()]} has {counts.min()} records"
         raise UserFormError(field, rare, f"at least {MIN_RECORDS} records of each class")
-    return Labels(codes, classes)
+    return Labels(codes, classes, class_labels(column))

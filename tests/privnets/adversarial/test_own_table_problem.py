@@ -208,3 +208,63 @@ def test_classes_of_a_secret_that_differ_in_blanks_are_refused(people, tmp_path)
     people.to_csv(tmp_path / "people.csv", index=False)
     with pytest.raises(UserFormError, match=r"secret: got 'sex' with values .* 'F' and 'F '"):
         problem_of(config_of())
+
+
+SCORERS = """
+import numpy as np
+
+def cost(y_true, y_pred):
+    assert y_true.dtype == y_pred.dtype == np.int64
+    return np.abs(y_true - y_pred).mean()
+
+def share(y_true, y_prob):
+    return y_prob[np.arange(len(y_true)), y_true].mean()
+
+def same(y_true, y_pred):
+    return (y_true == y_pred).mean()
+
+def broken(y_true, y_pred):
+    return np.nan if len(set(y_pred)) > 1 else 0
+"""
+
+
+def own_metrics(tmp_path, **scorers: str) -> AdversarialConfig:
+    (tmp_path / "judges.py").write_text(SCORERS)
+    metrics = {f"utility/{name}": location for name, location in scorers.items()}
+    return AdversarialConfig.model_validate(
+        {"problem": FORM, "panel": "quick", "steps": 2, "metrics": metrics}
+    )
+
+
+def test_own_scorers_judge_the_refitted_utility_network(people, tmp_path) -> None:
+    experiment = privnets.experiment("adversarial")
+    config = own_metrics(
+        tmp_path, cost="judges:cost", same="judges:same", p="judges:share", auc="roc_auc_ovr"
+    )
+    assert not experiment.invalid_fields(config)
+    experiment.fingerprint(config)
+    replicate = experiment.run([config])[0].replicates[0]
+    metrics, errors = replicate.metrics, replicate.standard_errors
+    assert set(metrics) == set(experiment.metric_keys(config))
+    assert metrics["utility/same"] == pytest.approx(metrics["utility/refitted_accuracy"])
+    assert metrics["utility/auc"] == pytest.approx(metrics["utility/refitted_auc"], abs=1e-6)
+    assert metrics["floor/utility_same"] == pytest.approx(metrics["floor/utility_accuracy"])
+    error = errors["utility/refitted_accuracy"]
+    assert errors["utility/same"] == pytest.approx(error, rel=0.6)
+    wrong = 1 - metrics["utility/same"]  # by one class of income or by two
+    assert wrong <= metrics["utility/cost"] <= 2 * wrong
+    assert 0 < metrics["utility/p"] < 1
+    broken = experiment.run([own_metrics(tmp_path, broken="judges:broken")])[0].replicates[0]
+    assert broken.failure == "utility/broken: judges:broken returned nan for a model"
+
+
+def test_own_scorers_need_a_utility_label_and_a_name_of_their_own(people, tmp_path) -> None:
+    experiment = privnets.experiment("adversarial")
+    config = own_metrics(tmp_path, refitted_auc="roc_auc_ovr")
+    assert [e.field for e in experiment.invalid_fields(config)] == ["metrics.utility/refitted_auc"]
+    config = own_metrics(tmp_path, cost="judges:absent")
+    with pytest.raises(UserFormError, match="judges:absent"):
+        experiment.fingerprint(config)
+    problem = config_of(utility=None).problem
+    unlabelled = config.model_copy(update={"problem": problem})
+    assert "metrics" in [error.field for error in experiment.invalid_fields(unlabelled)]
