@@ -140,7 +140,7 @@ class ReleaseCheck:
         }
         attackers = dict.fromkeys(intervals, self.strongest)
         attackers["leakage"] = self._strongest("leakage")
-        checked = check_limits(limits.items(), GATED_OF_RELEASES)
+        checked = check_limits(limits, GATED_OF_RELEASES).items()
         answers = [
             GateAnswer.of("release", limit, intervals[limit[0]], attackers[limit[0]], judge)
             for limit in checked

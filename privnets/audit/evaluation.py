@@ -48,7 +48,7 @@ def audit_signals(
             `probabilities`, and used with other signals. Of tables and files, `labels` or `label`
             is the default.
         groups: Group of each record, or the name of a column such as `label`; see
-            `AuditResult.groups`.
+            `AuditResult.groups`. Of an `.npz` file, `groups` is the default.
         target: Number of the only model to audit; all if None.
         shadow: Signals of other models of known membership. They calibrate the thresholds of
             attacks without references. Without them, each half of the records calibrates the

@@ -143,36 +143,37 @@ def plain_number(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def parse_limits(
-    texts: Iterable[str], ranges: Mapping[str, tuple[float, float]]
-) -> list[tuple[str, float]]:
-    """Parses limits of the form `METRIC=LIMIT`.
+Ranges = Mapping[str, tuple[float, float]]
+"""Smallest and largest value that each metric can have."""
 
-    Args:
-        ranges: Smallest and largest value that each metric can have.
+
+def parse_limits(texts: Iterable[str], ranges: Ranges) -> dict[str, float]:
+    """Parses limits of the form `METRIC=LIMIT`; see `check_limits`.
 
     Raises:
-        AuditError: If a text has another form, names another metric, or could never fail.
+        AuditError: If a text has another form.
     """
-    parsed = []
+    limits = {}
     for text in texts:
         metric, _, limit = text.partition("=")
         try:
-            number = float(limit)
+            limits[metric] = float(limit)
         except ValueError:
-            if metric in ranges:
-                raise AuditError(f"{text}: expected a number, as {metric}=0.1") from None
-            number = math.nan
-        parsed.append((metric, number))
-    return check_limits(parsed, ranges)
+            hint = "; write 10% as 0.1" if "%" in limit else f", as {metric}=0.1"
+            raise AuditError(f"{text}: expected METRIC=NUMBER{hint}") from None
+    return check_limits(limits, ranges)
 
 
-def check_limits(
-    limits: Iterable[tuple[str, float]], ranges: Mapping[str, tuple[float, float]]
-) -> list[tuple[str, float]]:
-    """Returns limits that can fail; see `parse_limits`."""
-    checked: list[tuple[str, float]] = []
-    for metric, limit in limits:
+def check_limits(limits: Mapping[str, float], ranges: Ranges) -> dict[str, float]:
+    """Returns the largest value that passes, by metric.
+
+    Raises:
+        AuditError: If a metric is unknown, or a limit is not a number or could never fail.
+    """
+    if not isinstance(limits, Mapping):
+        kind = type(limits).__name__
+        raise AuditError(f"limits must be a dict, as {{'advantage': 0.1}}; got a {kind}")
+    for metric, limit in limits.items():
         if metric not in ranges:
             raise AuditError(f"metric must be one of {', '.join(ranges)}; got {metric!r}")
         low, high = ranges[metric]
@@ -184,5 +185,4 @@ def check_limits(
                 f"{metric} is in [{low:g}, {high:g}], and a limit must be at least {low:g} and "
                 f"below {high:g}; got {limit:g}{hint}."
             )
-        checked.append((metric, float(limit)))
-    return checked
+    return {metric: float(limit) for metric, limit in limits.items()}

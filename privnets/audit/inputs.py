@@ -116,6 +116,13 @@ def as_records(x: Any) -> Any:
     return array if array.dtype.kind in "biuf" else rows
 
 
+def text_columns(x: Any) -> list[Any]:
+    """Names of the columns of a DataFrame that hold no numbers; none for other records."""
+    if not isinstance(x, pd.DataFrame):
+        return []
+    return [name for name in x if not pd.api.types.is_numeric_dtype(x[name].dtype)]
+
+
 def copy_records(x: Any) -> Any:
     """Copy of records, which a model may change."""
     return x.detach().clone() if hasattr(x, "detach") else deepcopy(x)

@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 from sklearn.base import is_classifier, is_regressor
 
 from privnets.audit.files import AuditError
-from privnets.audit.inputs import as_array, as_numbers, copy_records
+from privnets.audit.inputs import as_array, as_numbers, copy_records, text_columns
 from privnets.audit.signals import PROBABILITIES, ROUNDING, SUM_TOLERANCE
 from privnets.data.user_files import describe_error
 from privnets.reference_models import Array
@@ -168,13 +168,7 @@ def _ask(question: Callable[[Any], Any], name: str, x: Any) -> Array:
         raise
     except (Exception, SystemExit) as error:  # any exception of the user's code
         reason = describe_error(error)
-        hint = ""
-        if "unknown categor" in reason or "category not in" in reason:
-            hint = (
-                ". Models are asked about all records, so an encoder must accept categories that "
-                "its training set lacks, such as OneHotEncoder(handle_unknown='ignore')"
-            )
-        raise AuditError(f"{name} fails: {reason}{hint}") from error
+        raise AuditError(f"{name} fails: {reason}{_way_out(reason, x)}") from error
     if isinstance(answer, tuple | Mapping) or (isinstance(answer, list) and len(answer) != records):
         kind = "dict" if isinstance(answer, Mapping) else type(answer).__name__
         raise AuditError(
@@ -195,6 +189,24 @@ def _ask(question: Callable[[Any], Any], name: str, x: Any) -> Array:
             f"record {int(wrong.argmax())}"
         )
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def _way_out(reason: str, x: Any) -> str:
+    """What to change where a library's reason does not tell; empty if unknown."""
+    if "unknown categor" in reason or "category not in" in reason:
+        return (
+            ". Models are asked about all records, so an encoder must accept categories that "
+            "its training set lacks, such as OneHotEncoder(handle_unknown='ignore')"
+        )
+    texts = text_columns(x)
+    if texts and any(words in reason for words in ("could not convert", "dtypes", "eature names")):
+        return (
+            f". Column {texts[0]!r} has texts: leave it out (--ignore {texts[0]}), or audit the "
+            "pipeline that encodes it"
+        )
+    if "eature names" in reason:
+        return ". Leave out the columns that the model was not trained on (--ignore COLUMN)"
+    return ""
 
 
 def has_classes(model: Any) -> bool:
@@ -247,11 +259,9 @@ def _decide(model: Any, x: Any) -> ModelOutputs:
 
 def _apply_module(torch: Any, module: Any, x: Any) -> Any:
     """Outputs of a torch module in evaluation mode; modes are restored."""
-    if isinstance(x, pd.DataFrame):
-        texts = [n for n in x.columns if not pd.api.types.is_numeric_dtype(x[n].dtype)]
-        if texts:
-            raise AuditError(f"x must be numbers for a torch module; column {texts[0]!r} is not")
-        x = x.to_numpy()
+    if texts := text_columns(x):
+        raise AuditError(f"x must be numbers for a torch module; column {texts[0]!r} is not")
+    x = x.to_numpy() if isinstance(x, pd.DataFrame) else x
     records = x if isinstance(x, torch.Tensor) else torch.as_tensor(as_array("x", x))
     parameter = next(module.parameters(), None)
     if parameter is not None:

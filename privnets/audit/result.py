@@ -195,7 +195,7 @@ class AuditResult:
             GateAnswer.of(
                 each, limit, *self.strongest_interval(limit[0], each), judge, self.inversion
             )
-            for limit in check_limits([*limits.items(), *named.items()], GATED)
+            for limit in (check_limits(limits, GATED) | check_limits(named, GATED)).items()
             for each in (self.families if family is None else (family,))
         ]
         self.answers = [(str(answer), answer.has_passed) for answer in answers]
@@ -210,8 +210,13 @@ class AuditResult:
         """
         if not self.outputs:
             raise AuditError("the outputs are saved already; only those of audit_model are not")
+        notes, groups = np.array(self.models.notes, dtype=str), self.models.groups
+        others = {"notes": notes}
+        if groups is not None:
+            named = np.array(groups.tolist())
+            others["groups"] = named.astype(str) if named.dtype == object else named
         with Path(path).open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **self.outputs)
+            np.savez_compressed(file, allow_pickle=False, **self.outputs, **others)
         return Path(path)
 
     @property

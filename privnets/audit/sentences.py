@@ -11,6 +11,7 @@ from scipy.special import expit
 
 from privnets.audit.attacks import Family
 from privnets.audit.rates import RateInterval
+from privnets.data.columns import describe_classes
 
 if TYPE_CHECKING:
     from privnets.audit.result import AuditResult
@@ -90,13 +91,18 @@ def basis(result: AuditResult) -> str:
             f"Log-odds are clipped to [-{limit:.4g}, {limit:.4g}], probabilities to "
             f"[{clip:.3g}, 1 - {clip:.3g}], for attacks with references. "
         )
+    classes = ""
+    if models.labels is not None:
+        counts = enumerate(np.bincount(models.labels).tolist())
+        classes = describe_classes("The target", {str(c): n for c, n in counts}) + " "
     trials = "if trials are independent"
     if audited == 1:
         trials = "as if trials were independent; they are not certified bounds"
     return (
         f"{audited} audited model{'s' * (audited > 1)}, {models.references} reference models "
-        f"each, {len(models.records)} records. {''.join(f'{note} ' for note in models.notes)}"
-        f"{clipped}Lower bounds on epsilon hold at delta {result.delta:g} with "
+        f"each, {len(models.records)} records. {classes}"
+        f"{''.join(f'{note} ' for note in models.notes)}{clipped}"
+        f"Lower bounds on epsilon hold at delta {result.delta:g} with "
         f"{result.confidence:.0%} confidence {trials}. Families of attacks differ in knowledge; do "
         "not compare across them."
     )

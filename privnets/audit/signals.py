@@ -96,8 +96,8 @@ def load_signals(
     signal, confidence, limit = _reference_signal(models, log_odds, clip)
     targets = np.arange(len(truth)) if target is None else np.array([target])
     names = np.arange(truth.shape[1]).astype(object) if records is None else records
-    notes = (note,) if note else ()
-    parts = None if groups is None else check_groups(columns["groups"], truth.shape[1])
+    notes = (*columns.get("notes", ()), *((note,) if note else ()))
+    parts = check_groups(columns["groups"], truth.shape[1]) if "groups" in columns else None
     return ModelSignals(
         everything, signal, confidence, truth, targets, names, limit, notes, classes, stacked, parts
     )
@@ -133,8 +133,9 @@ def _columns(
     groups: ArrayLike | str | None = None,
 ) -> tuple[dict[str, Any], NDArray[np.object_] | None]:
     """Arrays by name, with `member` and `labels`, and labels of records if a table has them."""
+    saved: Mapping[str, Any] = {}
     if isinstance(signals, str | Path):
-        signals = read_columns(Path(signals))
+        signals = saved = read_columns(Path(signals))
     table = signals if isinstance(signals, pd.DataFrame) else None
     if table is not None:
         columns, records = _table_columns(table)
@@ -162,6 +163,10 @@ def _columns(
     found["member"] = _find_column("member", member, columns)
     if labels is None:
         labels = next((name for name in _LABELS if name in columns), None)
+    if table is None and groups is None and "groups" in saved:
+        groups = "groups"
+    if table is None and "notes" in saved:
+        found["notes"] = tuple(map(str, np.atleast_1d(saved["notes"])))
     for name, value in (("labels", labels), ("groups", groups)):
         if value is not None:
             found[name] = _find_column(name, value, columns)

@@ -161,7 +161,7 @@ def audit(
                 audit_model, references=references, family=family, outputs=outputs, seed=seed
             )
             result = _audit_model(train, model, data, columns, fit)
-        gates = result.check(dict(limits), judge=judge, family=family)
+        gates = result.check(limits, judge=judge, family=family)
     except AuditError as error:
         raise InputError(str(error)) from error
     if json:
@@ -198,6 +198,12 @@ def _audit_model(
     if missing := [name for name in columns if name not in table]:
         known = ", ".join(map(str, table))
         raise InputError(f"{data} has no column {missing[0]!r}; its columns are {known}")
+    if ":" not in location:
+        raise InputError(
+            f"--model takes module:function; got {location}. Files of models are not loaded, as "
+            "pickles may run any code: write a function in FILE.py that loads and returns the "
+            "model, and give --model FILE:FUNCTION"
+        )
     set_folder(Path.cwd())
     model: Any = import_object(location, "--model")
     if inspect.isfunction(model):

@@ -86,7 +86,7 @@ def release(
     if (fail_above or junit or json) and not check:
         raise InputError("--fail-above, --junit and --json report on --check; give it too")
     try:
-        limits = dict(parse_limits(fail_above or (), GATED_OF_RELEASES))
+        limits = parse_limits(fail_above or (), GATED_OF_RELEASES)
     except AuditError as error:
         raise InputError(str(error)) from error
     factory: Any = None if network is None else import_object(network, "--network")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
@@ -227,4 +229,6 @@ def _format(value: object) -> str:
     """Returns a value as in study files, with every digit."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str) and not re.fullmatch(r"[\w./:+-]+", value):
+        return json.dumps(value, ensure_ascii=False)
     return format_setting(value) if value in (None, math.inf) else str(value)

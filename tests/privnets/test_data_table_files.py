@@ -179,10 +179,8 @@ def test_a_target_that_differs_in_blanks_is_refused_and_in_case_remarked(folder)
         write("yes", "no", "\ufeffyes")
     remarks = write("yes", "no", "Yes", "no").remarks
     assert "target y has 3 classes; no: 20 (50.0%), Yes: 10 (25.0%), yes: 10 (25.0%)." in remarks
-    assert (
-        "column y has values that differ in case, blanks or hidden characters only: 'Yes' and 'yes'."
-        in remarks
-    )
+    alike = "differ in case, blanks or hidden characters only: 'Yes' and 'yes'."
+    assert f"column y has values that {alike}" in remarks
     with pytest.raises(data.UserFormError, match=r"target: .* '\?'.*task: multiclass"):
         write("0", "1", "0", "?")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -231,3 +233,36 @@ def test_a_forest_on_adult_leaks_to_reference_attacks() -> None:
     assert (auc[result.table["family"].isin(["offline", "online"])] > 0.7).all()
     assert auc["rmia_online"] > 0.8
     assert auc["rmia_online"] > auc["loss"] + 0.1
+
+
+def test_saved_outputs_keep_groups_and_notes(tmp_path) -> None:
+    x, y, member = X.copy(), Y.copy(), MEMBER
+    inside, outside = np.flatnonzero(member)[0], np.flatnonzero(~member)[0]
+    x[outside], y[outside] = x[inside], y[inside]
+    model = DecisionTreeClassifier(random_state=0).fit(x[member], y[member])
+    result = privnets.audit_model(
+        model, x, y, member, references=4, map=map, groups=np.where(x[:, 0] > 0, "up", "down")
+    )
+    again = privnets.audit_signals(result.save(tmp_path / "saved.npz"), target=0)
+    assert again.basis == result.basis
+    assert "1 of the 200 non-members are copies of members" in again.basis
+    assert f"The target has 2 classes; 1: {y.sum()} (" in again.basis
+    pd.testing.assert_frame_equal(again.groups, result.groups)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"city": ["Bonn", "Kiel"] * 200}, "Column 'city' has texts: leave it out (--ignore city)"),
+        ({"id": range(400)}, "Leave out the columns that the model was not trained on (--ignore"),
+    ],
+)
+def test_columns_that_the_model_does_not_take_are_named(extra, message) -> None:
+    frame = pd.DataFrame(X).add_prefix("x")
+    model = DecisionTreeClassifier(random_state=0).fit(frame[MEMBER], Y[MEMBER])
+    with pytest.raises(AuditError, match=re.escape(message)):
+        privnets.audit_model(model, frame.assign(**extra), Y, MEMBER, references=4, map=map)
+    with pytest.raises(AuditError, match="Column 'city' has texts"):
+        privnets.audit_model(
+            model.fit(X[MEMBER], Y[MEMBER]), frame.assign(city="Bonn"), Y, MEMBER, references=4
+        )

@@ -326,6 +326,11 @@ def test_limits_that_are_no_numbers_are_refused(audit: privnets.AuditResult, lim
         audit.check({"advantage": limit})
 
 
+def test_limits_that_are_no_mapping_are_refused(audit: privnets.AuditResult) -> None:
+    with pytest.raises(privnets.AuditError, match=r"a dict, as \{'advantage': 0\.1\}; got a list"):
+        audit.check([("advantage", 0.1)])
+
+
 def test_wrong_questions_get_one_error(audit: privnets.AuditResult) -> None:
     with pytest.raises(privnets.AuditError, match="metric must be one of advantage"):
         audit.strongest_by("accuracy")

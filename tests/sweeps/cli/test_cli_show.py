@@ -250,3 +250,13 @@ def test_list_and_show_agree_on_what_a_study_costs(name):
     assert costs in listed
     assert costs in run("show", name)
     assert not re.search(r"minute|hour", load(name).description)
+
+
+def test_show_quotes_texts_that_are_no_words(tmp_path):
+    rows = [f"{i},{i % 2}" for i in range(40)]
+    (tmp_path / "own.csv").write_text("\n".join(["a,y", *rows]))
+    own = STUDY.replace("dataset: digits", "dataset: {table: own.csv, target: y}")
+    (tmp_path / "own.yaml").write_text(own.replace("train_size: 50", "train_size: 20, records: 8"))
+    output = run("show", tmp_path / "own.yaml")
+    assert 'dataset.separator ","' in output
+    assert "dataset.encoding utf-8" in output
