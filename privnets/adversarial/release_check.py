@@ -140,10 +140,9 @@ class ReleaseCheck:
         }
         attackers = dict.fromkeys(intervals, self.strongest)
         attackers["leakage"] = self._strongest("leakage")
-        checked = check_limits(limits, GATED_OF_RELEASES).items()
         answers = [
-            GateAnswer.of("release", limit, intervals[limit[0]], attackers[limit[0]], judge)
-            for limit in checked
+            GateAnswer("release", key, limit, intervals[key], attackers[key], judge)
+            for key, limit in check_limits(limits, GATED_OF_RELEASES).items()
         ]
         return GateResult(tuple(answers), _BLIND_SPOT)
 

@@ -19,74 +19,66 @@ JUDGES: Final[tuple[Judge, ...]] = get_args(Judge)
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """Comparison of one metric with its limit.
+    """Comparison of one metric with its limit; a missing number never passes.
 
     Attributes:
         subject: What was attacked or how: the family of attacks of an audit.
         metric: Metric that the limit is about.
         limit: Largest value that passes.
-        value: Measured value.
-        low: Lower end of its interval.
-        high: Upper end; for an audit, the largest of all attacks of the family.
+        interval: Measured value, and the ends of its interval; for an audit, the upper end is the
+            largest of all attacks of the family.
         attack: Attack with the measured value.
-        judge: End that was compared.
-        has_passed: Whether that end is at most the limit.
+        judge: End that is compared.
         obstacle: Reason why the gate fails whatever the numbers are; empty without one.
     """
 
     subject: str
     metric: str
     limit: float
-    value: float
-    low: float
-    high: float
+    interval: tuple[float, float, float]
     attack: str
     judge: Judge
-    has_passed: bool
     obstacle: str = ""
 
-    @classmethod
-    def of(
-        cls,
-        subject: str,
-        limit: tuple[str, float],
-        interval: tuple[float, float, float],
-        attack: str,
-        judge: Judge,
-        obstacle: str = "",
-    ) -> GateAnswer:
-        """Compares an interval (value, low, high) with a limit; a missing number never passes.
+    def __post_init__(self) -> None:
+        """Raises AuditError if `judge` is unknown."""
+        if self.judge not in JUDGES:
+            raise AuditError(f"judge must be one of {', '.join(JUDGES)}; got {self.judge!r}")
 
-        Raises:
-            AuditError: If `judge` is unknown.
-        """
-        if judge not in JUDGES:
-            raise AuditError(f"judge must be one of {', '.join(JUDGES)}; got {judge!r}")
-        (metric, largest), (value, low, high) = limit, interval
-        judged = {"upper": high, "estimate": value, "lower": low}[judge]
-        has_passed = judged <= largest and not obstacle
-        return cls(subject, metric, largest, value, low, high, attack, judge, has_passed, obstacle)
+    @property
+    def has_passed(self) -> bool:
+        """Whether the end that is judged is at most the limit."""
+        value, low, high = self.interval
+        judged = {"upper": high, "estimate": value, "lower": low}[self.judge]
+        return judged <= self.limit and not self.obstacle
 
     def __str__(self) -> str:
         """One line with the numbers and the reason."""
-        verb = "passes" if self.has_passed else "FAILS"
-        numbers = f"{self.metric} {self.value:.3f}"
-        if self.low < self.high:  # a lower bound has no interval
-            numbers += f" ({self.low:.3f} to {self.high:.3f})"
+        verb, (value, low, high) = "passes" if self.has_passed else "FAILS", self.interval
+        numbers = f"{self.metric} {value:.3f}"
+        if low < high:  # a lower bound has no interval
+            numbers += f" ({low:.3f} to {high:.3f})"
         line = f"{self.subject}: {numbers} of {self.attack} {verb} {self.limit:g}"
         return f"{line}: {reason}" if (reason := self._reason()) else line
 
     def _reason(self) -> str:
+        _, low, high = self.interval
         if self.obstacle:
             return self.obstacle
-        if self.judge == "upper" and self.low <= self.limit < self.high:
+        if self.judge == "upper" and low <= self.limit < high:
             return (
-                f"the interval reaches {self.high:.3f}, so a leak above the limit is not excluded; "
+                f"the interval reaches {high:.3f}, so a leak above the limit is not excluded; "
                 "more records narrow it"
             )
-        if self.judge != "upper" and self.has_passed and self.high > self.limit:
-            return f"the interval reaches {self.high:.3f}; only its {self.judge} was judged"
+        if self.judge != "upper" and self.has_passed and high > self.limit:
+            return f"the interval reaches {high:.3f}; only its {self.judge} was judged"
         return ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; numbers that are not finite are None."""
+        values: dict[str, Any] = {**asdict(self), "has_passed": self.has_passed}
+        values |= zip(("value", "low", "high"), values.pop("interval"), strict=True)
+        return {key: plain_number(value) for key, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -113,11 +105,6 @@ class GateResult:
     def __str__(self) -> str:
         """A line for each answer, and the blind spot."""
         return "\n".join([*map(str, self.answers), self.blind_spot])
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Answers as plain values; numbers that are not finite are None."""
-        rows = [asdict(answer) for answer in self.answers]
-        return [{key: plain_number(value) for key, value in row.items()} for row in rows]
 
     def junit(self, name: str) -> str:
         """JUnit XML: one test case for each answer.

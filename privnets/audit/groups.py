@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.audit.files import AuditError
-from privnets.audit.inputs import as_array
+from privnets.audit.inputs import as_record_values
 from privnets.audit.rates import RateInterval, ScoredTrials, flatten, interval_of_difference
 from privnets.reference_models import BoolArray
 
@@ -28,13 +28,7 @@ def check_groups(value: Any, records: int) -> NDArray[np.object_]:
     Raises:
         AuditError: If there is not one for each record, one is missing, or there are too many.
     """
-    groups = as_array("groups", value)
-    if groups.shape != (records,):
-        raise AuditError(
-            f"groups must have shape {[records]}, one for each record; got {list(groups.shape)}"
-        )
-    if pd.isna(groups).any():
-        raise AuditError("groups must not hold missing values; give them a name of their own")
+    groups = as_record_values("groups", value, records)
     if (count := len(pd.unique(groups))) > MAX_GROUPS:
         raise AuditError(f"groups must be at most {MAX_GROUPS}; got {count}: join some, or cut")
     return groups.astype(object)

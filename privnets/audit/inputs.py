@@ -47,6 +47,24 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
     return array
 
 
+def as_record_values(name: str, value: Any, records: int) -> NDArray[Any]:
+    """Array of one known value for each record, shape [records].
+
+    Raises:
+        AuditError: If it has another shape, or missing values.
+    """
+    array = as_array(name, value)
+    if array.shape != (records,):
+        hint = "; .argmax(1) gives classes of one-hot rows" if array.ndim == 2 else ""
+        raise AuditError(
+            f"{name} must have shape {[records]}, one for each record; got {list(array.shape)}"
+            f"{hint}"
+        )
+    if pd.isna(array).any():
+        raise AuditError(f"{name} must not hold missing values; give them a name of their own")
+    return array
+
+
 def as_numbers(name: str, value: Any, expected: str = "numbers") -> Array:
     """Numbers in float64, perhaps not finite.
 

@@ -111,8 +111,8 @@ def interpret(
         raise AuditError(f"all models must have outputs of one shape; got {sorted(shapes)}")
     values = np.stack([each.values for each in outputs])
     if meaning is None:
-        decide = _meaning_of_numbers if values.ndim == 2 else _meaning_of_rows
-        meaning = decide(values, y, kind == "answers")
+        is_single = values.ndim == 2
+        meaning = _single_meaning(values, y, kind) if is_single else _meaning_of_rows(values)
     if meaning == "predictions":
         if values.ndim != 2:
             raise AuditError(f"predictions must have shape [records]; got {list(values.shape[1:])}")
@@ -125,12 +125,12 @@ def interpret(
     return [replace(each, kind=kind, values=row) for each, row in zip(outputs, values, strict=True)]
 
 
-def _meaning_of_numbers(values: Array, y: NDArray[Any], from_predict: bool) -> Meaning:
+def _single_meaning(values: Array, y: NDArray[Any], kind: str) -> Meaning:
     """Meaning of one number for each model and record, shape [M, R]."""
     if y.dtype.kind == "f" and (y != np.round(y)).any():
         return "predictions"
     low, high = float(values.min()), float(values.max())
-    if from_predict or (low >= -ROUNDING and high <= 1 + ROUNDING):
+    if kind == "answers" or (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise AuditError(
             f"outputs of one number for each record, from {low:.4g} to {high:.4g}, may be "
             f"probabilities of class 1, logits or predicted numbers; {_ASK}"
@@ -138,7 +138,7 @@ def _meaning_of_numbers(values: Array, y: NDArray[Any], from_predict: bool) -> M
     return "logits"
 
 
-def _meaning_of_rows(values: Array, _y: NDArray[Any], _from_predict: bool) -> Meaning:
+def _meaning_of_rows(values: Array) -> Meaning:
     """Meaning of one number for each model, record and class, shape [M, R, C]."""
     sums = values.sum(-1)
     low, high = values.min((1, 2)), values.max((1, 2))

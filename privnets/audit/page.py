@@ -18,7 +18,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from privnets.audit.groups import GROUP_METRICS
-from privnets.audit.rates import RATE_OF
+from privnets.audit.rates import METRICS
 
 if TYPE_CHECKING:
     from privnets.audit.result import AuditResult
@@ -46,8 +46,6 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 _MIN_FALSE_POSITIVES = 10
 _SHOWN_RECORDS = 20
 _PREVALENCES = (0.5, 0.1, 0.01)
-METRICS: Final = ("advantage", "auc", *RATE_OF)
-"""Metrics with an interval; 0 is the value of guessing, and for `auc` 0.5."""
 
 
 def describe_page(result: AuditResult, title: str, model: str, data: str) -> str:
@@ -74,7 +72,7 @@ def describe_page(result: AuditResult, title: str, model: str, data: str) -> str
         },
         basis=result.basis,
         answers=result.answers,
-        table=format_table(result.table, METRICS),
+        table=format_table(result.table),
         note=TABLE_NOTE,
         not_run=result.not_run,
         predictive=_predictive_values(result),
@@ -91,7 +89,7 @@ def describe_page(result: AuditResult, title: str, model: str, data: str) -> str
 
 def describe_in_notebook(result: AuditResult) -> str:
     """HTML of the verdict, table, basis and attacks that were not run."""
-    frame = format_table(result.table, METRICS)
+    frame = format_table(result.table)
     table: str = frame.to_html(escape=True, index=False, justify="left", border=0)
     texts = (result.verdict, TABLE_NOTE, result.basis, result.not_run)
     verdict, *rest = (f"<p>{escape(text)}</p>" for text in texts)
@@ -99,13 +97,13 @@ def describe_in_notebook(result: AuditResult) -> str:
     return f"{verdict}<div style='{style}'>{table}</div>{''.join(rest)}"
 
 
-def format_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+def format_table(table: pd.DataFrame) -> pd.DataFrame:
     """Table of an audit as text: each metric with its interval.
 
     A rate that rests on fewer than ten expected false positives is marked with `*`.
     """
     shown: dict[str, list[str]] = {"attack": list(table.index), "family": list(table["family"])}
-    for metric in metrics:
+    for metric in METRICS:
         expected = f"expected_false_positives_at_{metric.removeprefix('tpr_at_')}"
         counts = table[expected] if expected in table else [_MIN_FALSE_POSITIVES] * len(table)
         shown[metric] = [

@@ -30,6 +30,9 @@ RATES: Final = (0.1, 0.01, 0.001)
 
 RATE_OF: Final = {f"tpr_at_fpr_{rate:g}": rate for rate in RATES}
 
+METRICS: Final = ("advantage", "auc", *RATE_OF)
+"""Metrics with an interval; 0 is the value of guessing, and for `auc` 0.5."""
+
 _ROUNDING = 1e-9
 _MAX_THRESHOLDS = 256
 

@@ -41,6 +41,11 @@ ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 MIN_REFERENCES: Final = 4
 
 
+def _map_on_all_cores(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+    results: list[Any] = Parallel(n_jobs=-1)(delayed(function)(item) for item in items)
+    return results
+
+
 def audit_model(
     model: Any,
     x: Any,
@@ -99,7 +104,7 @@ def audit_model(
     given = y if fit is not None and hasattr(y, "detach") else targets
     train = partial(_train_reference, recipe, x, given)
     tasks = list(zip(range(1, references + 1), halves, seeds, strict=True))
-    answers = [audited, *_run(_map_on_all_cores if map is None else map, train, tasks)]
+    answers = [audited, *_run(map or _map_on_all_cores, train, tasks)]
     everyone = np.stack([inside, *halves])
     signals, labels = _signals(interpret(answers, targets, outputs), targets, everyone)
     models = load_signals(signals, everyone, labels, groups=groups, target=0, clip=clip)
@@ -125,19 +130,6 @@ def draw_halves(records: int, count: int, seed: int) -> BoolArray:
     return halves
 
 
-def _column(x: Any, name: str) -> Any:
-    """Values of a column of a DataFrame.
-
-    Raises:
-        AuditError: If there is none of that name.
-    """
-    known = [str(column) for column in getattr(x, "columns", ())]
-    if name not in known:
-        columns = f"; columns: {', '.join(known[:8])}" if known else ""
-        raise AuditError(f"groups must be values, or name a column of x; got {name!r}{columns}")
-    return x.iloc[:, known.index(name)]
-
-
 def _check_records(
     x: Any, y: ArrayLike, member: ArrayLike, groups: ArrayLike | str | None
 ) -> tuple[Any, NDArray[Any], BoolArray, Any]:
@@ -151,9 +143,17 @@ def _check_records(
             f"[{records}]; got {list(shapes[0])} and {list(shapes[1])}"
         )
     values: dict[str, Any] = {"x": x, "y": y, "member": member}
+    if isinstance(groups, str):
+        known = [str(column) for column in getattr(x, "columns", ())]
+        if groups not in known:
+            columns = f"; columns: {', '.join(known[:8])}" if known else ""
+            raise AuditError(
+                f"groups must be values, or name a column of x; got {groups!r}{columns}"
+            )
+        groups = x.iloc[:, known.index(groups)]
     if groups is not None:
-        values["groups"] = _column(x, groups) if isinstance(groups, str) else groups
-        check_groups(values["groups"], records)
+        values["groups"] = groups
+        check_groups(groups, records)
     values = align(values, dict.fromkeys(values, ("record",)))
     targets = as_array("y", values["y"])
     if pd.isna(targets).any():
@@ -191,9 +191,8 @@ def _run(
     except AuditError:
         raise
     except Exception as error:  # of processes and of what is sent to them
-        reason = describe_error(error)
         raise AuditError(
-            f"map fails: {reason}; map=map trains all models in this process"
+            f"map fails: {describe_error(error)}; map=map trains all models in this process"
         ) from error
     if len(answers) < len(tasks):
         raise AuditError(f"map must return {len(tasks)} results; got {len(answers)}")
@@ -242,11 +241,6 @@ def _lacks(y: Any, half: BoolArray) -> str:
     if not missing or labels.dtype.kind == "f":
         return ""
     return f". Its half of the records lacks y = {', '.join(missing[:5])}; give more of each class"
-
-
-def _map_on_all_cores(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
-    results: list[Any] = Parallel(n_jobs=-1)(delayed(function)(item) for item in items)
-    return results
 
 
 def _signals(

@@ -14,21 +14,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.audit import page, sentences
-from privnets.audit.attacks import AUDIT_ATTACKS, FAMILIES, AuditAttack, Family
+from privnets.audit.attacks import AUDIT_ATTACKS, Family
 from privnets.audit.files import AuditError
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.audit.groups import largest_disparities, measure_groups
-from privnets.audit.learned import cross_fit, rank, split_records
 from privnets.audit.model_signals import ModelSignals
-from privnets.audit.page import METRICS
-from privnets.audit.rates import CONVENTIONS, RATE_OF, RATES, Convention, ScoredTrials, flatten
-from privnets.audit.sentences import EXPECTED, EXPOSED_RATE, EXPOSURE
-from privnets.audit.signals import MIN_RECORDS
+from privnets.audit.rates import CONVENTIONS, METRICS, RATE_OF, Convention, ScoredTrials, flatten
+from privnets.audit.selection import EPSILON, ScoredAttacks
+from privnets.audit.sentences import EXPOSED_RATE, EXPOSURE
 from privnets.reference_models import Array, BoolArray
 
 _SIGNED = ("loss", "confidence", "logit", "score")
 
-EPSILON: Final = "epsilon_lower_bound"
 GATED: Final = {
     "advantage": (-1.0, 1.0),
     "auc": (0.0, 1.0),
@@ -45,6 +42,8 @@ class AuditResult:
 
     Attributes:
         models: Checked signals.
+        families: Families with at least one attack that could be run, by growing knowledge.
+        unavailable: Reason why an attack was not run, by name.
         family: Family that `strongest`, `records` and `verdict` describe.
         confidence: Coverage of intervals and of the lower bounds on epsilon.
         delta: Delta of the lower bounds on epsilon.
@@ -52,7 +51,6 @@ class AuditResult:
         model: Name of the model, for the page; empty if unknown.
         data: Name of the audited file, for the page; empty without one.
         answers: Line and outcome of each limit that was checked last, for the page.
-        unavailable: Reason why an attack was not run, by name.
         outputs: Outputs of all models of `audit_model`, the audited one first; else empty.
     """
 
@@ -72,49 +70,11 @@ class AuditResult:
         self.models, self.confidence, self.delta = models, confidence, delta
         self.seed, self.model, self.data = seed, model, data
         self.answers: Sequence[tuple[str, bool]] = ()
-        self.unavailable: dict[str, str] = {}
         self.outputs: Mapping[str, NDArray[Any]] = {}
-        self._trials: dict[str, ScoredTrials] = {}
-        self._choosing: dict[str, ScoredTrials] = {}
-        self._halves = split_records(models.target_member, seed)
-        for name in AUDIT_ATTACKS.names():
-            self._run(name)
-        self._shadow = None if shadow is None else _shadow_thresholds(shadow, self._trials)
+        self._attacks = ScoredAttacks(models, confidence, delta, seed, shadow)
+        self._trials, self.unavailable = self._attacks.trials, self._attacks.unavailable
+        self.families = self._attacks.families
         self.family: Family = self._known_family(family or self.families[-1])
-
-    def _run(self, name: str) -> None:
-        attack, member = AUDIT_ATTACKS.get(name), self.models.target_member
-        if reason := attack.why_unavailable(self.models):
-            self.unavailable[name] = reason
-            return
-        if attack.family == "learned":
-            scores = cross_fit(attack.score, self.models, self._halves)
-            trials = ScoredTrials(scores, member, self.confidence, inflation=2.0)
-            choosing = ScoredTrials(self._scores_within_halves(attack), member, self.confidence)
-        else:
-            trials = ScoredTrials(attack.score(self.models), member, self.confidence)
-            choosing = trials
-        if min(side.any(0).sum() for side in (trials.inside, trials.outside)) < MIN_RECORDS:
-            self.unavailable[name] = "too few records have reference models of the kind it needs"
-        else:
-            self._trials[name], self._choosing[name] = trials, choosing
-
-    def _scores_within_halves(self, attack: AuditAttack) -> Array:
-        """Scores that a half may choose thresholds and attacks by: the other half fits none."""
-        member, everyone = self.models.target_member, np.arange(self.models.member.shape[1])
-        scores = np.full(member.shape, np.nan)
-        for half in self._halves:
-            quarters = [
-                np.isin(everyone, everyone[half][part])
-                for part in split_records(member[:, half], 0)
-            ]
-            scores[:, half] = cross_fit(attack.score, self.models, quarters)[:, half]
-        return scores
-
-    @cached_property
-    def families(self) -> tuple[Family, ...]:
-        """Families with at least one attack that could be run, by growing knowledge."""
-        return tuple(family for family in FAMILIES if self._names(family))
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -124,7 +84,7 @@ class AuditResult:
         false positives at each rate; `tpr_at_fpr_0`, the share of members above all others;
         `epsilon_lower_bound`; `members` and `non_members` (numbers of trials).
         """
-        rows = [self._row((name, name)) for name in self._trials]
+        rows = [self._attacks.row((name, name)) for name in self._trials]
         return pd.DataFrame(rows).infer_objects().rename_axis("attack")
 
     @cached_property
@@ -147,10 +107,10 @@ class AuditResult:
         if metric not in (*METRICS, EPSILON):
             known = ", ".join((*METRICS, EPSILON))
             raise AuditError(f"metric must be one of {known}; got {metric!r}")
-        chosen = self._choose(metric, self._known_family(family or self.family))
+        chosen = self._attacks.choose(metric, self._known_family(family or self.family))
         if chosen[0] == chosen[1]:
             return pd.Series(self.table.loc[chosen[0]], name=chosen[0])
-        return self._row(chosen)
+        return self._attacks.row(chosen)
 
     def strongest_interval(
         self, metric: str, family: Family | None = None
@@ -166,7 +126,7 @@ class AuditResult:
         value, name = float(row[metric]), str(row.name)
         if metric == EPSILON:
             return (value, value, value), name
-        ends = self.table.loc[self._candidates(family or self.family), f"{metric}.ci_high"]
+        ends = self.table.loc[self._attacks.candidates(family or self.family), f"{metric}.ci_high"]
         high = max(float(ends.max()), float(row[f"{metric}.ci_high"]))
         return (value, float(row[f"{metric}.ci_low"]), high), name
 
@@ -192,8 +152,8 @@ class AuditResult:
             AuditError: If a limit could never fail, or another argument is unknown.
         """
         answers = [
-            GateAnswer.of(
-                each, limit, *self.strongest_interval(limit[0], each), judge, self.inversion
+            GateAnswer(
+                each, *limit, *self.strongest_interval(limit[0], each), judge, self.inversion
             )
             for limit in (check_limits(limits, GATED) | check_limits(named, GATED)).items()
             for each in (self.families if family is None else (family,))
@@ -236,7 +196,9 @@ class AuditResult:
         member = self.models.target_member
         everyone = {name: each.false_positive_rates() for name, each in self._trials.items()}
         strongest = np.full(member.shape, np.nan)
-        for name, half in zip(self._choose(EXPOSURE, self.family), self._halves, strict=True):
+        for name, half in zip(
+            self._attacks.choose(EXPOSURE, self.family), self._attacks.halves, strict=True
+        ):
             strongest[:, half] = everyone[name][:, half]
         median = _median_of_members(strongest, member)
         frame = pd.DataFrame(
@@ -294,7 +256,7 @@ class AuditResult:
         by more than membership. Entropies count only where no signal of the true class is known:
         members with wrong labels raise them.
         """
-        names = self._names("threshold")
+        names = self._attacks.names("threshold")
         signed = [name for name in names if name in _SIGNED] or names
         return tuple(name for name in signed if self._trials[name].area().high < 0.5)
 
@@ -340,7 +302,7 @@ class AuditResult:
 
     @cached_property
     def _strongest_trials(self) -> tuple[ScoredTrials, BoolArray]:
-        return self._combine(self._choose("advantage", self.family))
+        return self._attacks.combine(self._attacks.choose("advantage", self.family))
 
     def positive_predictive_value(self, prevalence: float, rate: float = 0.01) -> pd.DataFrame:
         """Probability that a record that an attack calls a member at a false-positive rate is one.
@@ -410,7 +372,7 @@ class AuditResult:
 
     def __repr__(self) -> str:
         """Verdict, table, basis and attacks that were not run, as text."""
-        table = page.format_table(self.table, METRICS).to_string(index=False)
+        table = page.format_table(self.table).to_string(index=False)
         return f"{self.verdict}\n\n{table}\n{page.TABLE_NOTE}\n\n{self.basis}\n{self.not_run}"
 
     def _known_family(self, family: Family) -> Family:
@@ -418,67 +380,6 @@ class AuditResult:
             known = ", ".join(self.families)
             raise AuditError(f"family must be one of {known} for these signals; got {family!r}")
         return family
-
-    def _names(self, family: Family) -> list[str]:
-        return [name for name in self._trials if AUDIT_ATTACKS.get(name).family == family]
-
-    def _candidates(self, family: Family) -> list[str]:
-        """Attacks of a family; one that learns may also use the thresholds of signals."""
-        return self._names(family) + (self._names("threshold") if family == "learned" else [])
-
-    def _choose(self, metric: str, family: Family) -> tuple[str, str]:
-        """Attacks that the first and the second half report, each chosen by the other half."""
-        first, second = (
-            max(self._candidates(family), key=lambda name: self._measure(name, metric, ~half))
-            for half in self._halves
-        )
-        return first, second
-
-    def _combine(self, chosen: Sequence[str]) -> tuple[ScoredTrials, BoolArray]:
-        """Trials of the attacks of both halves, and decisions by the other half's threshold."""
-        trials = self._trials[chosen[0]]
-        decision, ranks = np.zeros(trials.score.shape, dtype=bool), trials.score.copy()
-        for name, half in zip(chosen, self._halves, strict=True):
-            scores = self._trials[name].score[:, half]
-            decision[:, half] = scores >= self._threshold(name, ~half)
-            ranks[:, half] = rank(scores)
-        if chosen[0] == chosen[1]:
-            return trials, decision
-        inflation = max(self._trials[name].inflation for name in chosen)
-        return ScoredTrials(ranks, trials.member, self.confidence, inflation), decision
-
-    def _row(self, chosen: Sequence[str]) -> pd.Series:
-        trials, decision = self._combine(chosen)
-        values: dict[Any, Any] = {"family": AUDIT_ATTACKS.get(chosen[0]).family}
-        values |= flatten(trials.success(decision))
-        values["tpr_at_fpr_0"] = trials.true_positive_rate(0.0).value
-        values |= {EXPECTED.format(rate): rate * len(trials.others) for rate in RATES}
-        values[EPSILON] = max(map(self._epsilon, chosen, self._halves))
-        values |= {"members": len(trials.members), "non_members": len(trials.others)}
-        return pd.Series(values, name=" / ".join(dict.fromkeys(chosen)))
-
-    def _threshold(self, name: str, records: BoolArray) -> float:
-        """Threshold fitted on some records, or on shadow signals if there are any."""
-        if self._shadow is not None and name in self._shadow:
-            return self._shadow[name]
-        return self._choosing[name].select(records).best_threshold()[1]
-
-    def _epsilon(self, name: str, half: BoolArray) -> float:
-        """Lower bound on one half, at the best threshold of the other, of two such bounds."""
-        level = 1 - (1 - self.confidence) / 2
-        choosing = self._choosing[name].select(~half)
-        _, threshold = choosing.epsilon_threshold(self.delta, level)
-        return self._trials[name].select(half).epsilon_at(threshold, self.delta, level)
-
-    def _measure(self, name: str, metric: str, records: BoolArray) -> float:
-        trials = self._choosing[name].select(records)
-        if metric == "advantage":
-            return trials.best_threshold()[0]
-        if metric == "auc":
-            return trials.area().value
-        if metric == EPSILON:
-            return trials.epsilon_threshold(self.delta, self.confidence)[0]
-        return trials.true_positive_rate(RATE_OF[metric]).value
 
 
 def _median_of_members(rates: Array, member: BoolArray) -> Array:
@@ -488,18 +389,3 @@ def _median_of_members(rates: Array, member: BoolArray) -> Array:
     median = np.full(member.shape[1], np.nan)
     median[known] = np.nanmedian(rates[:, known], axis=0)
     return median
-
-
-def _shadow_thresholds(
-    shadow: ModelSignals, trials: Mapping[str, ScoredTrials]
-) -> dict[str, float]:
-    """Best threshold of each threshold attack on shadow signals."""
-    thresholds = {}
-    for name in trials:
-        attack = AUDIT_ATTACKS.get(name)
-        if attack.family == "threshold":
-            if reason := attack.why_unavailable(shadow):
-                raise AuditError(f"shadow signals lack the attack {name!r}: {reason}")
-            scored = ScoredTrials(attack.score(shadow), shadow.target_member)
-            thresholds[name] = scored.best_threshold()[1]
-    return thresholds

@@ -11,12 +11,12 @@ from scipy.special import expit
 
 from privnets.audit.attacks import Family
 from privnets.audit.rates import RateInterval
+from privnets.audit.selection import EXPECTED
 from privnets.data.columns import describe_classes
 
 if TYPE_CHECKING:
     from privnets.audit.result import AuditResult
 
-EXPECTED: Final = "expected_false_positives_at_fpr_{:g}"
 EXPOSED_RATE: Final = 0.01
 """A member counts as exposed if the attack finds it at this false-positive rate or below."""
 

@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 
 from privnets.audit.files import AuditError, read_columns
 from privnets.audit.groups import check_groups
-from privnets.audit.inputs import align, as_array, as_numbers
+from privnets.audit.inputs import align, as_numbers, as_record_values
 from privnets.audit.model_signals import (
     ModelSignals,
     choose_limit,
@@ -69,22 +69,33 @@ def load_signals(
     single = all(values.ndim == 1 for values in given.values())
     derived: dict[str, Array] = {}
     classes = stacked = None
-    note = ""
+    notes: tuple[str, ...] = columns.get("notes", ())
     if PROBABILITIES in columns:
         probabilities, note = _check_probabilities(columns[PROBABILITIES])
+        notes += (note,) if note else ()
         single = single and probabilities.ndim == 2
         stacked = probabilities.reshape(-1, *probabilities.shape[-2:])
-        classes = _check_labels(columns.get("labels"), *stacked.shape[1:])
+        if "labels" not in columns:
+            raise AuditError(
+                "labels are needed beside probabilities: the true class of each record"
+            )
+        classes = _check_classes(columns["labels"], *stacked.shape[1:])
         derived = derive_from_probabilities(stacked, classes)
     elif "labels" in columns:
-        classes = _number_labels(columns["labels"], next(iter(models.values())).shape[1])
+        records_given = next(iter(models.values())).shape[1]
+        named = as_record_values("labels", columns["labels"], records_given)
+        classes = pd.factorize(named, sort=True)[0].astype(np.int64)
     truth = check_member(columns.get("member"), single=single)
-    oriented: dict[str, Array] = {
+    oriented = {
         name: -values if name in _HIGHER_FOR_OTHERS else values for name, values in models.items()
     }
-    log_odds = derived.pop("logit", None)
-    everything = {**derived, **oriented}
-    _check_shapes({**({PROBABILITIES: derived["loss"]} if derived else {}), **oriented}, truth)
+    shapes = {name: values.shape for name, values in oriented.items()}
+    if stacked is not None:
+        shapes = {PROBABILITIES: stacked.shape[:2], **shapes}
+    for name, shape in shapes.items():
+        if shape != truth.shape:
+            got, expected = (" x ".join(map(str, each)) for each in (shape, truth.shape))
+            raise AuditError(f"{name} has {got} (models x records), but member has {expected}")
     if derived and "confidence" in oriented:
         gap = float(np.abs(oriented["confidence"] - derived["confidence"]).max())
         if gap > SUM_TOLERANCE:
@@ -93,13 +104,19 @@ def load_signals(
                 f"probabilities and labels by {gap:.3g}"
             )
     check_counts(truth, target)
-    signal, confidence, limit = _reference_signal(models, log_odds, clip)
-    targets = np.arange(len(truth)) if target is None else np.array([target])
-    names = np.arange(truth.shape[1]).astype(object) if records is None else records
-    notes = (*columns.get("notes", ()), *((note,) if note else ()))
-    parts = check_groups(columns["groups"], truth.shape[1]) if "groups" in columns else None
+    signal, confidence, limit = _reference_signal(models, derived.pop("logit", None), clip)
     return ModelSignals(
-        everything, signal, confidence, truth, targets, names, limit, notes, classes, stacked, parts
+        values={**derived, **oriented},
+        signal=signal,
+        confidence=confidence,
+        member=truth,
+        targets=np.arange(len(truth)) if target is None else np.array([target]),
+        records=np.arange(truth.shape[1]).astype(object) if records is None else records,
+        limit=limit,
+        notes=notes,
+        labels=classes,
+        probabilities=stacked,
+        groups=check_groups(columns["groups"], truth.shape[1]) if "groups" in columns else None,
     )
 
 
@@ -112,18 +129,16 @@ def _reference_signal(
     elif log_odds is None and "confidence" in given:
         with np.errstate(divide="ignore"):
             log_odds = logit(given["confidence"])
-    elif log_odds is None and "loss" in given and _is_cross_entropy(given["loss"]):
-        log_odds = logit_of_loss(given["loss"])
+    elif log_odds is None and "loss" in given:
+        loss = given["loss"]
+        is_cross_entropy = loss.min() >= 0 and loss.max() <= _MAX_CROSS_ENTROPY
+        log_odds = logit_of_loss(loss) if is_cross_entropy else None
     if log_odds is None:
         name = next(name for name in ("score", "loss", "entropy") if name in given)
         return (-given[name] if name in _HIGHER_FOR_OTHERS else given[name]), None, np.inf
     limit = choose_limit(log_odds) if clip is None else -float(logit(clip))
     signal = np.clip(log_odds, -limit, limit)
     return signal, expit(signal), limit
-
-
-def _is_cross_entropy(loss: Array) -> bool:
-    return bool(loss.min() >= 0 and loss.max() <= _MAX_CROSS_ENTROPY)
 
 
 def _columns(
@@ -314,34 +329,16 @@ def _check_probabilities(value: Any) -> tuple[Array, str]:
     return values / sums[..., None], note
 
 
-def _check_labels(value: Any, records: int, classes: int) -> NDArray[np.int64]:
-    if value is None:
-        raise AuditError("labels are needed beside probabilities: the true class of each record")
+def _check_classes(value: Any, records: int, classes: int) -> NDArray[np.int64]:
+    """Numbers of the true classes, which are columns of probabilities."""
     numbers = _numbers("labels", value, "numbers from 0, in the order of model.classes_")
-    if numbers.shape != (records,):
-        hint = "; .argmax(1) gives classes of one-hot rows" if numbers.ndim == 2 else ""
+    numbers = as_record_values("labels", numbers, records)
+    wrong = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= classes)
+    if wrong.any():
         raise AuditError(
-            f"labels must have shape {[records]}, one for each record; got "
-            f"{list(numbers.shape)}{hint}"
+            f"labels must be classes from 0 to {classes - 1}; got {numbers[wrong][0]:g}"
         )
-    labels = numbers.astype(np.int64)
-    if (labels != numbers).any() or labels.min() < 0 or labels.max() >= classes:
-        wrong = numbers[(labels != numbers) | (labels < 0) | (labels >= classes)][0]
-        raise AuditError(f"labels must be classes from 0 to {classes - 1}; got {wrong:g}")
-    return labels
-
-
-def _number_labels(value: Any, records: int) -> NDArray[np.int64]:
-    """Numbers from 0 of classes of any type."""
-    labels = as_array("labels", value)
-    if labels.shape != (records,):
-        raise AuditError(
-            f"labels must have shape {[records]}, one for each record; got {list(labels.shape)}"
-        )
-    if pd.isna(labels).any():
-        raise AuditError("labels must not hold missing values")
-    codes: NDArray[np.int64] = pd.factorize(labels, sort=True)[0].astype(np.int64)
-    return codes
+    return numbers.astype(np.int64)
 
 
 def check_member(value: Any, *, single: bool) -> BoolArray:
@@ -356,13 +353,6 @@ def check_member(value: Any, *, single: bool) -> BoolArray:
             f"member must have shape {shape}, as the signals have; got {list(numbers.shape)}"
         )
     return np.atleast_2d(numbers.astype(bool))
-
-
-def _check_shapes(values: Mapping[str, Array], member: BoolArray) -> None:
-    for name, array in values.items():
-        if array.shape != member.shape:
-            given, expected = (" x ".join(map(str, each.shape)) for each in (array, member))
-            raise AuditError(f"{name} has {given} (models x records), but member has {expected}")
 
 
 def check_counts(member: BoolArray, target: int | None) -> None:

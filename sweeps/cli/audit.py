@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json as json_format
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,7 +15,7 @@ from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError, read_columns
 from privnets.audit.gate import GateResult, Judge, parse_limits, plain_number
 from privnets.audit.model_outputs import Meaning
-from privnets.audit.page import METRICS, format_table
+from privnets.audit.page import format_table
 from privnets.audit.references import MIN_REFERENCES, audit_model
 from privnets.audit.result import GATED, AuditResult
 from privnets.data.user_files import import_object, set_folder
@@ -143,24 +142,32 @@ def audit(
     try:
         limits = parse_limits(fail_above or (), GATED)
         if model is None:
-            unused: dict[str, object] = {
-                "--data": data,
-                "--fit": fit,
-                "--ignore": ignore,
-                "--save": save,
-            }
-            saved = _require_file(file, unused | {"--outputs": outputs})
+            others = {"data": data, "fit": fit, "ignore": ignore, "save": save, "outputs": outputs}
+            if unused := [f"--{option}" for option, value in others.items() if value]:
+                raise InputError(f"{', '.join(unused)} needs --model")
+            if file is None:
+                raise InputError(
+                    "give a FILE of saved outputs, or --model MODULE:NAME with --data TABLE"
+                )
             result = audit_signals(
-                saved, member, labels=labels, target=target, family=family, seed=seed
+                file, member, labels=labels, target=target, family=family, seed=seed
             )
         else:
             if file is not None or data is None:
                 raise InputError("--model needs --data TABLE, and no FILE of saved outputs")
-            columns = (labels or "label", member, *(ignore or ()))
-            train = partial(
-                audit_model, references=references, family=family, outputs=outputs, seed=seed
+            table = _read_records(data, labels or "label", member, ignore or ())
+            set_folder(Path.cwd())
+            fitted = _import_model(model)
+            recipe: Any = None if fit is None else import_object(fit, "--fit")
+            result = audit_model(
+                fitted,
+                *table,
+                references=references,
+                fit=recipe,
+                seed=seed,
+                outputs=outputs,
+                family=family,
             )
-            result = _audit_model(train, model, data, columns, fit)
         gates = result.check(limits, judge=judge, family=family)
     except AuditError as error:
         raise InputError(str(error)) from error
@@ -172,49 +179,29 @@ def audit(
     finish_gates(gates, str(file or model), junit, quiet=json)
 
 
-def _require_file(file: Path | None, others: dict[str, object]) -> Path:
-    if file is None:
-        raise InputError("give a FILE of saved outputs, or --model MODULE:NAME with --data TABLE")
-    if unused := [option for option, value in others.items() if value]:
-        raise InputError(f"{', '.join(unused)} needs --model")
-    return file
-
-
-def _audit_model(
-    train: Callable[..., AuditResult],
-    location: str,
-    data: Path,
-    columns: tuple[str, ...],
-    fit: str | None,
-) -> AuditResult:
-    """Audits a model on the records of a table.
-
-    Args:
-        train: `audit_model` with the options that need no reading.
-        columns: Columns of the target and of membership, and those that the model does not take.
-    """
-    table: Any = read_columns(data)
-    label, member, *ignored = columns
-    if missing := [name for name in columns if name not in table]:
+def _read_records(path: Path, label: str, member: str, ignored: Sequence[str]) -> tuple[Any, ...]:
+    """Records, targets and membership of a table."""
+    table: Any = read_columns(path)
+    if missing := [name for name in (label, member, *ignored) if name not in table]:
         known = ", ".join(map(str, table))
-        raise InputError(f"{data} has no column {missing[0]!r}; its columns are {known}")
+        raise InputError(f"{path} has no column {missing[0]!r}; its columns are {known}")
+    return table.drop(columns=[label, member, *ignored]), table[label], table[member]
+
+
+def _import_model(location: str) -> Any:
+    """The model at a location, or the one that the function there returns."""
     if ":" not in location:
         raise InputError(
             f"--model takes module:function; got {location}. Files of models are not loaded, as "
             "pickles may run any code: write a function in FILE.py that loads and returns the "
             "model, and give --model FILE:FUNCTION"
         )
-    set_folder(Path.cwd())
     model: Any = import_object(location, "--model")
-    if inspect.isfunction(model):
-        model = model()
-    recipe: Any = None if fit is None else import_object(fit, "--fit")
-    x = table.drop(columns=[label, member, *ignored])
-    return train(model, x, table[label], table[member], fit=recipe)
+    return model() if inspect.isfunction(model) else model
 
 
 def _show(result: AuditResult) -> None:
-    frame = format_table(result.table, METRICS)
+    frame = format_table(result.table)
     rows = tuple(tuple(map(str, row)) for row in frame.itertuples(index=False))
     print_table(Table(tuple(frame.columns), rows, "* fewer than ten false positives expected."))
     say(result.basis)
@@ -232,7 +219,7 @@ def _document(result: AuditResult, gates: GateResult) -> dict[str, Any]:
         "not_run": result.not_run,
         "blind_spot": result.blind_spot,
         "attacks": [{str(k): plain_number(v) for k, v in row.items()} for row in rows],
-        "gates": gates.to_json(),
+        "gates": [answer.to_json() for answer in gates.answers],
         "passed": gates.has_passed,
     }
 

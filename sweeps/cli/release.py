@@ -127,7 +127,7 @@ def _document(check: ReleaseCheck, gates: GateResult) -> dict[str, Any]:
         "metrics": {key: plain_number(value) for key, value in metrics.items()},
         "standard_errors": {key: plain_number(value) for key, value in errors.items()},
         "utility": {key: value for key, (value, _) in check.utility.items()},
-        "gates": gates.to_json(),
+        "gates": [answer.to_json() for answer in gates.answers],
         "passed": gates.has_passed,
     }
 

@@ -1,0 +1,162 @@
+"""Attacks of an audit, and the choice of the strongest one, which does not flatter it.
+
+Each half of the records chooses the attack, and the threshold of its decisions, that the other
+half reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from privnets.audit.attacks import AUDIT_ATTACKS, FAMILIES, AuditAttack, Family
+from privnets.audit.files import AuditError
+from privnets.audit.learned import cross_fit, rank, split_records
+from privnets.audit.model_signals import ModelSignals
+from privnets.audit.rates import RATE_OF, RATES, ScoredTrials, flatten
+from privnets.audit.signals import MIN_RECORDS
+from privnets.reference_models import Array, BoolArray
+
+EPSILON: Final = "epsilon_lower_bound"
+EXPECTED: Final = "expected_false_positives_at_fpr_{:g}"
+
+
+class ScoredAttacks:
+    """Scores of all attacks that could be run.
+
+    Attributes:
+        models: Checked signals.
+        confidence: Coverage of intervals and of the lower bounds on epsilon.
+        delta: Delta of the lower bounds on epsilon.
+        halves: The two halves of the records.
+        trials: Scores by name of the attack.
+        unavailable: Reason why an attack was not run, by name.
+    """
+
+    def __init__(
+        self,
+        models: ModelSignals,
+        confidence: float,
+        delta: float,
+        seed: int,
+        shadow: ModelSignals | None,
+    ) -> None:
+        """Runs every attack; `shadow` calibrates thresholds of signals, if it is given."""
+        self.models, self.confidence, self.delta = models, confidence, delta
+        self.halves = split_records(models.target_member, seed)
+        self.trials: dict[str, ScoredTrials] = {}
+        self.unavailable: dict[str, str] = {}
+        self._choosing: dict[str, ScoredTrials] = {}
+        for name in AUDIT_ATTACKS.names():
+            self._run(AUDIT_ATTACKS.get(name))
+        names = () if shadow is None else self.names("threshold")
+        self._shadow = {name: _best_threshold(name, shadow) for name in names}
+
+    def _run(self, attack: AuditAttack) -> None:
+        name, member = attack.name, self.models.target_member
+        if reason := attack.why_unavailable(self.models):
+            self.unavailable[name] = reason
+            return
+        if attack.family == "learned":
+            scores = cross_fit(attack.score, self.models, self.halves)
+            trials = ScoredTrials(scores, member, self.confidence, inflation=2.0)
+            choosing = ScoredTrials(self._scores_within_halves(attack), member, self.confidence)
+        else:
+            trials = ScoredTrials(attack.score(self.models), member, self.confidence)
+            choosing = trials
+        if min(side.any(0).sum() for side in (trials.inside, trials.outside)) < MIN_RECORDS:
+            self.unavailable[name] = "too few records have reference models of the kind it needs"
+        else:
+            self.trials[name], self._choosing[name] = trials, choosing
+
+    def _scores_within_halves(self, attack: AuditAttack) -> Array:
+        """Scores that a half may choose thresholds and attacks by: the other half fits none."""
+        member, everyone = self.models.target_member, np.arange(self.models.member.shape[1])
+        scores = np.full(member.shape, np.nan)
+        for half in self.halves:
+            quarters = [
+                np.isin(everyone, everyone[half][part])
+                for part in split_records(member[:, half], 0)
+            ]
+            scores[:, half] = cross_fit(attack.score, self.models, quarters)[:, half]
+        return scores
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Families with at least one attack that could be run, by growing knowledge."""
+        return tuple(family for family in FAMILIES if self.names(family))
+
+    def names(self, family: Family) -> list[str]:
+        """Attacks of a family that could be run."""
+        return [name for name in self.trials if AUDIT_ATTACKS.get(name).family == family]
+
+    def candidates(self, family: Family) -> list[str]:
+        """Attacks of a family; one that learns may also use the thresholds of signals."""
+        return self.names(family) + (self.names("threshold") if family == "learned" else [])
+
+    def choose(self, metric: str, family: Family) -> tuple[str, str]:
+        """Attacks that the first and the second half report, each chosen by the other half."""
+        first, second = (
+            max(self.candidates(family), key=lambda name: self._measure(name, metric, ~half))
+            for half in self.halves
+        )
+        return first, second
+
+    def combine(self, chosen: Sequence[str]) -> tuple[ScoredTrials, BoolArray]:
+        """Trials of the attacks of both halves, and decisions by the other half's threshold."""
+        trials = self.trials[chosen[0]]
+        decision, ranks = np.zeros(trials.score.shape, dtype=bool), trials.score.copy()
+        for name, half in zip(chosen, self.halves, strict=True):
+            scores = self.trials[name].score[:, half]
+            decision[:, half] = scores >= self._threshold(name, ~half)
+            ranks[:, half] = rank(scores)
+        if chosen[0] == chosen[1]:
+            return trials, decision
+        inflation = max(self.trials[name].inflation for name in chosen)
+        return ScoredTrials(ranks, trials.member, self.confidence, inflation), decision
+
+    def row(self, chosen: Sequence[str]) -> pd.Series:
+        """Row of `AuditResult.table` for the attacks of both halves."""
+        trials, decision = self.combine(chosen)
+        values: dict[Any, Any] = {"family": AUDIT_ATTACKS.get(chosen[0]).family}
+        values |= flatten(trials.success(decision))
+        values["tpr_at_fpr_0"] = trials.true_positive_rate(0.0).value
+        values |= {EXPECTED.format(rate): rate * len(trials.others) for rate in RATES}
+        values[EPSILON] = max(map(self._epsilon, chosen, self.halves))
+        values |= {"members": len(trials.members), "non_members": len(trials.others)}
+        return pd.Series(values, name=" / ".join(dict.fromkeys(chosen)))
+
+    def _threshold(self, name: str, records: BoolArray) -> float:
+        """Threshold fitted on some records, or on shadow signals if there are any."""
+        if name in self._shadow:
+            return self._shadow[name]
+        return self._choosing[name].select(records).best_threshold()[1]
+
+    def _epsilon(self, name: str, half: BoolArray) -> float:
+        """Lower bound on one half, at the best threshold of the other, of two such bounds."""
+        level = 1 - (1 - self.confidence) / 2
+        choosing = self._choosing[name].select(~half)
+        _, threshold = choosing.epsilon_threshold(self.delta, level)
+        return self.trials[name].select(half).epsilon_at(threshold, self.delta, level)
+
+    def _measure(self, name: str, metric: str, records: BoolArray) -> float:
+        trials = self._choosing[name].select(records)
+        if metric == "advantage":
+            return trials.best_threshold()[0]
+        if metric == "auc":
+            return trials.area().value
+        if metric == EPSILON:
+            return trials.epsilon_threshold(self.delta, self.confidence)[0]
+        return trials.true_positive_rate(RATE_OF[metric]).value
+
+
+def _best_threshold(name: str, shadow: ModelSignals | None) -> float:
+    """Best threshold of an attack on shadow signals."""
+    attack = AUDIT_ATTACKS.get(name)
+    assert shadow is not None
+    if reason := attack.why_unavailable(shadow):
+        raise AuditError(f"shadow signals lack the attack {name!r}: {reason}")
+    return ScoredTrials(attack.score(shadow), shadow.target_member).best_threshold()[1]
