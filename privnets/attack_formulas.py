@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, ndtr, stdtr
 
-from privnets.reference_models import Array, Comparison, ReferenceMoments
+from privnets.reference_models import Array, ComparedSignals, ReferenceMoments
 
 _TINY = 1e-300
 # Degrees of freedom of the prior of BaVarIA, and models that its prior adds to the members.
@@ -23,7 +23,7 @@ _PRIOR_MEMBERS = 1.0
 _OFFLINE_SLOPE = 0.3
 
 
-def lira_online(compared: Comparison) -> Array:
+def lira_online(compared: ComparedSignals) -> Array:
     """Log-likelihood ratio of two Gaussians (Carlini et al. 2022, arXiv 2112.03570).
 
     Below 64 references, variances are pooled over records, as in section VI of the paper. Signals
@@ -31,7 +31,7 @@ def lira_online(compared: Comparison) -> Array:
     mean over the record and its copies.
     """
 
-    def ratio(query: Comparison) -> Array:
+    def ratio(query: ComparedSignals) -> Array:
         count = query.references.count
         inside, outside = query.moments(member=True), query.moments(member=False)
         return _log_normal(query.signal, inside, count) - _log_normal(query.signal, outside, count)
@@ -39,7 +39,7 @@ def lira_online(compared: Comparison) -> Array:
     return _mean_over_queries(ratio, compared)
 
 
-def lira_offline(compared: Comparison) -> Array:
+def lira_offline(compared: ComparedSignals) -> Array:
     """Standardised distance from references without the record; the test is one-sided.
 
     Of residuals: probability that a reference model without the record has a residual farther
@@ -48,7 +48,7 @@ def lira_offline(compared: Comparison) -> Array:
     return _mean_over_queries(_distance, compared)
 
 
-def bavaria_online(compared: Comparison) -> Array:
+def bavaria_online(compared: ComparedSignals) -> Array:
     """Log-likelihood ratio of two Student-t predictive distributions (in the style of BaVarIA).
 
     Brännvall 2026, arXiv 2603.11799. Each side has a normal-inverse-gamma prior: four degrees of
@@ -76,7 +76,7 @@ def bavaria_online(compared: Comparison) -> Array:
     return members - others
 
 
-def bavaria_offline(compared: Comparison) -> Array:
+def bavaria_offline(compared: ComparedSignals) -> Array:
     """Minus the log-probability that a model without the record has a larger signal.
 
     The predictive distribution is Student's t, as in `bavaria_online`. Of residuals it is the
@@ -95,7 +95,7 @@ def bavaria_offline(compared: Comparison) -> Array:
     return scores
 
 
-def rmia_online(compared: Comparison) -> Array:
+def rmia_online(compared: ComparedSignals) -> Array:
     """RMIA whose p(x) averages references of both sides equally, as does p(z) of the population.
 
     Zarifzadeh et al. 2024, arXiv 2312.03262. The score is the share of the population's records
@@ -106,7 +106,7 @@ def rmia_online(compared: Comparison) -> Array:
     return _rank(_online_ratio, compared)
 
 
-def rmia_offline(compared: Comparison) -> Array:
+def rmia_offline(compared: ComparedSignals) -> Array:
     """The same with p(x) = ((1 + a) p_out(x) + 1 - a) / 2 and a = 0.3 (section 3.2)."""
     return _rank(_offline_ratio, compared)
 
@@ -127,12 +127,14 @@ def share_below(values: Array, rivals: Array) -> Array:
     return shares
 
 
-def _mean_over_queries(score: Callable[[Comparison], Array], compared: Comparison) -> Array:
+def _mean_over_queries(
+    score: Callable[[ComparedSignals], Array], compared: ComparedSignals
+) -> Array:
     mean: Array = np.mean([score(each) for each in compared.by_query()], axis=0)
     return mean
 
 
-def _distance(query: Comparison) -> Array:
+def _distance(query: ComparedSignals) -> Array:
     outside = query.moments(member=False)
     deviation = np.sqrt(outside.variance(query.references.count))
     if not query.two_sided:
@@ -143,19 +145,19 @@ def _distance(query: Comparison) -> Array:
     return above + below
 
 
-def _rank(ratio: Callable[[Comparison], Array], compared: Comparison) -> Array:
+def _rank(ratio: Callable[[ComparedSignals], Array], compared: ComparedSignals) -> Array:
     values, population = ratio(compared), compared.population
     return values if population is None else share_below(values, ratio(population))
 
 
-def _online_ratio(compared: Comparison) -> Array:
+def _online_ratio(compared: ComparedSignals) -> Array:
     """Logarithm of p(x | model) / p(x)."""
     inside, outside = compared.log_mean(member=True), compared.log_mean(member=False)
     ratio: Array = compared.logs - (_log_sum(inside, outside) - np.log(2))
     return ratio
 
 
-def _offline_ratio(compared: Comparison) -> Array:
+def _offline_ratio(compared: ComparedSignals) -> Array:
     outside = compared.log_mean(member=False) + np.log1p(_OFFLINE_SLOPE)
     ratio: Array = compared.logs - (_log_sum(outside, np.log1p(-_OFFLINE_SLOPE)) - np.log(2))
     return ratio

@@ -137,7 +137,7 @@ class References:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class ComparedSignals:
     """Signals of T judged models at R records, beside those of their M reference models.
 
     Attributes:
@@ -160,7 +160,7 @@ class Comparison:
     logs_of_references: Array
     references: References
     two_sided: bool = False
-    population: Comparison | None = None
+    population: ComparedSignals | None = None
     queries: tuple[tuple[Array, Array], ...] = ()
 
     def moments(self, *, member: bool) -> ReferenceMoments:
@@ -171,7 +171,7 @@ class Comparison:
         """Logarithm of the mean probability by these references, shape [T, R] or [1, R]."""
         return self.references.log_mean(self.logs_of_references, member=member)
 
-    def by_query(self) -> Iterator[Comparison]:
+    def by_query(self) -> Iterator[ComparedSignals]:
         """The same with the signals at the record, and at each of its changed copies."""
         for signal, others in ((self.signal, self.of_references), *self.queries):
             yield replace(self, signal=signal, of_references=others)

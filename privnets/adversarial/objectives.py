@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.evaluation.estimates import Estimate
-    from privnets.adversarial.records import AttackerGuesses, Rows
+    from privnets.adversarial.records import AttackerGuesses, KnownRows
     from privnets.adversarial.training.losses import Loss
 
 WEIGHTS: Final = frozenset(
@@ -74,7 +74,7 @@ class Objective(ABC):
         self,
         config: AdversarialConfig,
         guesses: AttackerGuesses,
-        rows: Rows,
+        rows: KnownRows,
         prior: NDArray[np.float64],
     ) -> Mapping[str, Estimate]:
         """Measures a release by the strongest fresh attacker; nothing by default.

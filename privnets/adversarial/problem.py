@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.evaluation.estimates import Estimate
-    from privnets.adversarial.records import AttackerGuesses, Release, Rows
+    from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
 
 NetworkKind = Literal["perceptron", "convolutional", "separable", "recurrent"]
 
@@ -265,7 +265,7 @@ class Problem(ABC):
         return ReleaseDetails()
 
     def attacker_details(
-        self, guesses: AttackerGuesses, rows: Rows, prior: NDArray[np.float64]
+        self, guesses: AttackerGuesses, rows: KnownRows, prior: NDArray[np.float64]
     ) -> Mapping[str, Estimate]:
         """Measures of the strongest attacker's guesses of the known secrets of test.
 

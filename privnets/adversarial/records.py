@@ -144,7 +144,7 @@ class Release:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class KnownRows:
     """Known secrets of one split: a row per record, or per step of a sequence.
 
     Attributes:
@@ -162,7 +162,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class AttackerGuesses:
-    """An attacker's guesses of the known secrets of test, in the order of `Rows`.
+    """An attacker's guesses of the known secrets of test, in the order of `KnownRows`.
 
     Attributes:
         decision: Classes, for balanced accuracy, shape [k].
@@ -235,12 +235,12 @@ def known_secret(exposure: Exposure) -> Tensor:
     return torch.where(exposure.present, exposure.secret, MISSING)
 
 
-def known_rows(exposure: Exposure) -> Rows:
+def known_rows(exposure: Exposure) -> KnownRows:
     """The rows of a split whose secret is known, in the order of records and steps."""
     table = known_secret(exposure).view(len(exposure.secret), -1).cpu().numpy()
     record, step = np.nonzero(table != MISSING)
     cluster = record if exposure.group is None else exposure.group.cpu().numpy()[record]
-    return Rows(table[record, step], record, step, cluster)
+    return KnownRows(table[record, step], record, step, cluster)
 
 
 def class_frequencies(secret: NDArray[np.int64], classes: int) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from privnets import attack_formulas
 from privnets.audit import learned
 from privnets.audit.model_signals import ModelSignals
-from privnets.reference_models import Array, Comparison
+from privnets.reference_models import Array, ComparedSignals
 from privnets.registry import Registry
 
 Family = Literal["threshold", "learned", "offline", "online"]
@@ -76,7 +76,7 @@ def _threshold(name: str, paper: str) -> AuditAttack:
 def _compared(
     name: str,
     family: Family,
-    formula: Callable[[Comparison], Array],
+    formula: Callable[[ComparedSignals], Array],
     paper: str,
     *,
     needs_confidence: bool = False,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import log_expit, xlogy
 
 from privnets.audit.files import AuditError
-from privnets.reference_models import Array, BoolArray, Comparison, References
+from privnets.reference_models import Array, BoolArray, ComparedSignals, References
 
 _TINY = 1e-30
 _CLIP_QUANTILE = 0.99
@@ -79,7 +79,7 @@ class ModelSignals:
         return np.broadcast_to(known, member.shape)
 
     @cached_property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ComparedSignals:
         """Audited models beside all others; the records of the audit are the population.
 
         Each audited model is left out of its own references; see `References.leave_one_out`.
@@ -87,7 +87,9 @@ class ModelSignals:
         """
         signal, logs = self.signal, log_expit(self.signal)
         references = References.leave_one_out(self.member, self.targets)
-        compared = Comparison(signal[self.targets], signal, logs[self.targets], logs, references)
+        compared = ComparedSignals(
+            signal[self.targets], signal, logs[self.targets], logs, references
+        )
         return replace(compared, population=compared)
 
 

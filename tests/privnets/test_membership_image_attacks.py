@@ -19,7 +19,7 @@ from privnets.membership.user_models.augmentation import augment, changed_copies
 from privnets.membership.user_models.module_training import ModuleTrainer
 from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.membership.user_models.output_training import OutputRequest
-from privnets.reference_models import Comparison, References
+from privnets.reference_models import ComparedSignals, References
 
 EXPERIMENT = privnets.experiment("membership")
 IMAGES = {"dataset": "digits", "model": "cnn", "train_size": 60, "steps": 20, "records": 8}
@@ -120,7 +120,7 @@ def test_lira_averages_the_scores_of_the_record_and_its_copies():
         for signal in (trials.signal, *copies):
             known = signal[:, shadows].T.numpy()
             own = signal[:, targets].T.numpy()
-            compared = Comparison(own, known, own, known, References(side))
+            compared = ComparedSignals(own, known, own, known, References(side))
             expected[0] += attack_formulas.lira_online(compared).T / 3
             expected[1] += attack_formulas.lira_offline(compared).T / 3
         np.testing.assert_allclose(online[:, targets], expected[0], rtol=1e-9)

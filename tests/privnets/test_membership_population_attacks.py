@@ -18,7 +18,7 @@ from privnets.membership.attacks.scores import score_guesses, signed_advantage
 from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Observations, Universe
 from privnets.membership.outputs import Outputs, Predictor, TrainingDesign, observe_outputs
-from privnets.reference_models import Comparison, References
+from privnets.reference_models import ComparedSignals, References
 from privnets.testing import make_trials
 
 
@@ -52,7 +52,7 @@ def test_offline_scores_of_residuals_are_two_tails():
     references = References(~side)
     outside = references.moments(values, member=False)
     residual = np.linspace(-3, 3, 10).reshape(2, 5)
-    compared = Comparison(residual, values, residual, values, references, two_sided=True)
+    compared = ComparedSignals(residual, values, residual, values, references, two_sided=True)
     size, mean = np.abs(residual), outside.mean
     deviation = np.sqrt(outside.variance(9))
     normal = stats.norm.sf(size, mean, deviation) + stats.norm.cdf(-size, mean, deviation)

@@ -15,7 +15,7 @@ from privnets.adversarial.attackers import SIDE
 from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.records import Evidence, Exposure, Rows, known_rows
+from privnets.adversarial.records import Evidence, Exposure, KnownRows, known_rows
 from privnets.networks.layers import Architecture
 from privnets.points import Curve
 
@@ -28,7 +28,7 @@ _HARMONICS = 3
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """One fitted attacker's belief about the secret, in the order of `Rows`.
+    """One fitted attacker's belief about the secret, in the order of `KnownRows`.
 
     Attributes:
         name: The attacker's name in metric keys.
@@ -55,7 +55,7 @@ class Part:
     """One split as a table: features `x` [k, f], and the secret and origin of each row."""
 
     x: Matrix
-    rows: Rows
+    rows: KnownRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +112,8 @@ class ReleaseView:
         first = self.tables.attack
         parts = [first, *(self._draw(i) for i in range(1, draws))]
         x = np.concatenate([part.x for part in parts])
-        columns = (np.tile(getattr(first.rows, f.name), draws) for f in fields(Rows))
-        return replace(self.tables, attack=Part(x, Rows(*columns)))
+        columns = (np.tile(getattr(first.rows, f.name), draws) for f in fields(KnownRows))
+        return replace(self.tables, attack=Part(x, KnownRows(*columns)))
 
     def _draw(self, draw: int) -> Part:
         if draw not in self._draws:  # two threads may compute the same table
@@ -177,7 +177,7 @@ def _public_part(exposure: Exposure) -> Part:
     return _step_table(_step_places(exposure), exposure, known_rows(exposure), sees_side=True)
 
 
-def _step_table(steps: Matrix, exposure: Exposure, rows: Rows, sees_side: bool) -> Part:
+def _step_table(steps: Matrix, exposure: Exposure, rows: KnownRows, sees_side: bool) -> Part:
     """The rows of features [n, T, f], with side information if there is any to be seen."""
     if sees_side and exposure.side is not None:
         steps = np.concatenate([steps, exposure.side.cpu().numpy()], axis=2)

@@ -23,7 +23,7 @@ from privnets.adversarial.records import (
     MISSING,
     Evidence,
     Exposure,
-    Rows,
+    KnownRows,
     class_frequencies,
     known_rows,
 )
@@ -127,17 +127,17 @@ class _LabelTable:
         np.add.at(counts, (own[known], rows.secret[known]), 1)
         return cls(counts, prior)
 
-    def accuracy(self, labels: NDArray[np.int64], rows: Rows) -> Estimate:
+    def accuracy(self, labels: NDArray[np.int64], rows: KnownRows) -> Estimate:
         """Balanced accuracy of Bayes decisions."""
         decision = balanced_decision(self._log_posterior(labels, rows), self.prior)
         return balanced_accuracy(decision, rows, len(self.prior))
 
-    def leakage(self, labels: NDArray[np.int64], rows: Rows) -> Estimate:
+    def leakage(self, labels: NDArray[np.int64], rows: KnownRows) -> Estimate:
         """Mean of log p(s|u) - log p(s), nats."""
         gain = self._log_posterior(labels, rows) - np.log(self.prior)
         return log_score(gain, rows)
 
-    def _log_posterior(self, labels: NDArray[np.int64], rows: Rows) -> NDArray[np.float64]:
+    def _log_posterior(self, labels: NDArray[np.int64], rows: KnownRows) -> NDArray[np.float64]:
         """Log probabilities of the secret; an unknown label gives the prior."""
         counts = np.vstack([self.counts, self.prior])
         place = np.minimum(labels[rows.record], len(self.counts))

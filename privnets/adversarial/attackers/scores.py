@@ -22,7 +22,7 @@ from scipy.stats import rankdata
 
 from privnets.adversarial.attackers.attacker import Posterior
 from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy, mean
-from privnets.adversarial.records import Rows
+from privnets.adversarial.records import KnownRows
 
 LogProbabilities = NDArray[np.float64]
 
@@ -39,7 +39,9 @@ class Beliefs:
     test: LogProbabilities
 
     @classmethod
-    def from_prior(cls, prior: NDArray[np.float64], validation: Rows, test: Rows) -> Beliefs:
+    def from_prior(
+        cls, prior: NDArray[np.float64], validation: KnownRows, test: KnownRows
+    ) -> Beliefs:
         """The prior [C] for every row, as known without any release."""
         sizes = (len(validation.secret), len(test.secret))
         return cls(*(np.broadcast_to(np.log(prior), (n, len(prior))) for n in sizes))
@@ -77,8 +79,8 @@ class Assessment:
 
 def assess(
     posterior: Posterior,
-    validation: Rows,
-    test: Rows,
+    validation: KnownRows,
+    test: KnownRows,
     prior: NDArray[np.float64],
     reference: Beliefs | None = None,
 ) -> Assessment:
@@ -157,7 +159,7 @@ def calibrate(
     return apply_calibration
 
 
-def log_score(log_posterior: LogProbabilities, rows: Rows) -> Estimate:
+def log_score(log_posterior: LogProbabilities, rows: KnownRows) -> Estimate:
     """Mean log probability of the truth, nats."""
     return mean(log_posterior[np.arange(len(rows.secret)), rows.secret], rows.cluster)
 
@@ -170,7 +172,7 @@ def balanced_decision(
     return decision
 
 
-def area_under_curve(log_posterior: LogProbabilities, rows: Rows) -> Estimate:
+def area_under_curve(log_posterior: LogProbabilities, rows: KnownRows) -> Estimate:
     """Area under the ROC curve of a posterior [n, C], ties counting half; in [0, 1].
 
     With three or more classes, the mean of each class against the rest.
@@ -184,7 +186,10 @@ def area_under_curve(log_posterior: LogProbabilities, rows: Rows) -> Estimate:
 
 
 def leakage(
-    log_posterior: LogProbabilities, reference: LogProbabilities, rows: Rows, alpha: float = 1.0
+    log_posterior: LogProbabilities,
+    reference: LogProbabilities,
+    rows: KnownRows,
+    alpha: float = 1.0,
 ) -> Estimate:
     """Arimoto information of order alpha from below: H(S) - H(S|Q), both by the alpha-loss, nats.
 
@@ -208,7 +213,7 @@ def leakage(
     return _alpha_entropy(reference, rows, alpha) - _alpha_entropy(log_posterior, rows, alpha)
 
 
-def _alpha_entropy(log_posterior: LogProbabilities, rows: Rows, alpha: float) -> Estimate:
+def _alpha_entropy(log_posterior: LogProbabilities, rows: KnownRows, alpha: float) -> Estimate:
     """Conditional entropy by the alpha-loss, less the logarithm of the number of classes."""
     own = _tilt(log_posterior, alpha)[np.arange(len(rows.secret)), rows.secret]
     if alpha == 1:
@@ -239,7 +244,9 @@ def _tilt(log_posterior: LogProbabilities, alpha: float) -> LogProbabilities:
     return tilted
 
 
-def _binary_area(score: NDArray[np.float64], positive: NDArray[np.bool_], rows: Rows) -> Estimate:
+def _binary_area(
+    score: NDArray[np.float64], positive: NDArray[np.bool_], rows: KnownRows
+) -> Estimate:
     """Area by Mann and Whitney's statistic, with DeLong's influences."""
     inside, outside = int(positive.sum()), int((~positive).sum())
     rank = rankdata(score)

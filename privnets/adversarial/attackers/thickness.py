@@ -26,7 +26,7 @@ from privnets.adversarial.problems.amnist import (
     digit_thresholds,
 )
 from privnets.adversarial.problems.digits import THICK, THIN
-from privnets.adversarial.records import Exposure, Rows, class_frequencies, known_rows
+from privnets.adversarial.records import Exposure, KnownRows, class_frequencies, known_rows
 from privnets.randomness import generator
 
 PUBLISHED_THRESHOLDS: Final = np.array([8, 4, 5, 5, 7, 8, 4, 4, 9, 4])
@@ -170,7 +170,7 @@ class _ScanLines:
 
     counts: NDArray[np.int64]
     digits: NDArray[np.int64]
-    rows: Rows
+    rows: KnownRows
 
     @classmethod
     def count(cls, exposure: Exposure, cut: int = 0) -> _ScanLines:

@@ -44,8 +44,8 @@ from privnets.adversarial.records import (
     MISSING,
     PARTS,
     AttackerGuesses,
+    KnownRows,
     Release,
-    Rows,
     class_frequencies,
     known_rows,
 )
@@ -181,7 +181,7 @@ def _add_objective_measures(draft: ReplicateDraft, guesses: AttackerGuesses | No
         draft.add(key, measures[key])
 
 
-def _rows_and_prior(draft: ReplicateDraft) -> tuple[Rows, NDArray[np.float64]]:
+def _rows_and_prior(draft: ReplicateDraft) -> tuple[KnownRows, NDArray[np.float64]]:
     """Known secrets of test, and frequencies of the secret's classes in the attack split."""
     rows, classes = known_rows(draft.release.released.test), draft.problem.spec.secret_classes
     known = known_rows(draft.release.original.attack).secret

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from privnets.adversarial.records import Rows
+    from privnets.adversarial.records import KnownRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def ratio(
     return Estimate(value, (numerator - value * denominator) / total, origins)
 
 
-def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:
+def balanced_accuracy(decision: NDArray[np.int64], rows: KnownRows, classes: int) -> Estimate:
     """Mean over classes of the share of their records that decisions [n] recognise, in [0, 1]."""
     right = (decision == rows.secret).astype(np.float64)
     counts = np.bincount(rows.secret, minlength=classes)

@@ -32,8 +32,8 @@ from privnets.adversarial.metrics import PRIVACY_KEYS, interim_objectives
 from privnets.adversarial.problem import Problem, Splits, subsample
 from privnets.adversarial.records import (
     Exposure,
+    KnownRows,
     Pool,
-    Rows,
     class_frequencies,
     select_exposure,
 )
@@ -167,7 +167,10 @@ def _judge_release(
 
 
 def _privacy(
-    log_p: NDArray[np.float64], prior: NDArray[np.float64], rows: Rows, config: AdversarialConfig
+    log_p: NDArray[np.float64],
+    prior: NDArray[np.float64],
+    rows: KnownRows,
+    config: AdversarialConfig,
 ) -> dict[str, Estimate]:
     """The judge's success; leakage beyond side information differs by a constant of the seed."""
     reference = np.broadcast_to(np.log(prior), log_p.shape)
@@ -180,7 +183,7 @@ def _privacy(
     return dict(zip(PRIVACY_KEYS, headline, strict=True))
 
 
-def _rows_of(values: Tensor, rows: Rows) -> NDArray[Any]:
+def _rows_of(values: Tensor, rows: KnownRows) -> NDArray[Any]:
     """Entries of a tensor [n, ...] for rows of the same records."""
     selected: NDArray[Any] = values.cpu().numpy()[rows.record]
     return selected

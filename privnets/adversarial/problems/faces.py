@@ -47,7 +47,7 @@ from privnets.randomness import generator
 
 if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import AttackerGuesses, Release, Rows
+    from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
 
 Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numerator and denominator of a share, as `estimates.ratio` takes them, shape [n] each."""
@@ -372,7 +372,7 @@ def identity_scores(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Map
 
 
 def recognition_by_class(
-    names: Sequence[str], guesses: AttackerGuesses, rows: Rows
+    names: Sequence[str], guesses: AttackerGuesses, rows: KnownRows
 ) -> dict[str, Estimate]:
     """Share of each class that an attacker recognises, and its mean probability of that class.
 

@@ -20,7 +20,7 @@ from privnets.adversarial.problems.faces import (
 from privnets.data.faces.collection import UNKNOWN, FaceLabels
 
 if TYPE_CHECKING:
-    from privnets.adversarial.records import AttackerGuesses, Rows
+    from privnets.adversarial.records import AttackerGuesses, KnownRows
 
 _SECRETS: Final = ("not_smiling", "smiling")
 _MEASURES: Final = ("accuracy", "balanced_accuracy", "accuracy_men", "accuracy_women")
@@ -57,7 +57,7 @@ class GenderEmotionProblem(FaceProblem):
         }
 
     def attacker_details(
-        self, guesses: AttackerGuesses, rows: Rows, prior: NDArray[np.float64]
+        self, guesses: AttackerGuesses, rows: KnownRows, prior: NDArray[np.float64]
     ) -> Mapping[str, Estimate]:
         """Recognition of smiles and of their absence; see `recognition_by_class`."""
         return recognition_by_class(_SECRETS, guesses, rows)

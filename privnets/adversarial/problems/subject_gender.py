@@ -26,7 +26,7 @@ from privnets.adversarial.problems.faces import (
 from privnets.data.faces.collection import UNKNOWN, FaceLabels
 
 if TYPE_CHECKING:
-    from privnets.adversarial.records import AttackerGuesses, Release, Rows
+    from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
 
 _SECRETS: Final = ("women", "men")
 _MAN_PROBABILITIES: Final = tuple(
@@ -90,7 +90,7 @@ class SubjectGenderProblem(FaceProblem):
         return identity_scores(log_p, label)
 
     def attacker_details(
-        self, guesses: AttackerGuesses, rows: Rows, prior: NDArray[np.float64]
+        self, guesses: AttackerGuesses, rows: KnownRows, prior: NDArray[np.float64]
     ) -> Mapping[str, Estimate]:
         """Recognition of women and of men; see `recognition_by_class`."""
         return recognition_by_class(_SECRETS, guesses, rows)

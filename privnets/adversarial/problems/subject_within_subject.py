@@ -36,7 +36,7 @@ from privnets.data.faces.collection import UNKNOWN, FaceLabels
 
 if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import AttackerGuesses, Release, Rows
+    from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
 
 _GROUPS: Final = ("consenting", "observed", "unobserved")
 _TURNS: Final = (0, 1, 0, 2)
@@ -95,7 +95,7 @@ class SubjectWithinSubjectProblem(FaceProblem):
         return {name: (right * weight, each * weight) for name, (right, each) in scores.items()}
 
     def attacker_details(
-        self, guesses: AttackerGuesses, rows: Rows, prior: NDArray[np.float64]
+        self, guesses: AttackerGuesses, rows: KnownRows, prior: NDArray[np.float64]
     ) -> Mapping[str, Estimate]:
         """Scores of `measure` for observed and for unobserved private people."""
         scores = self.measure(guesses.log_p, rows.secret, prior)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privnets import attack_formulas
 from privnets.membership.attacks.shadow_attack import ShadowAttack
-from privnets.reference_models import Array, Comparison
+from privnets.reference_models import Array, ComparedSignals
 
 
 class BavariaOffline(ShadowAttack):
@@ -12,7 +12,7 @@ class BavariaOffline(ShadowAttack):
 
     name = "bavaria_offline"
 
-    def score(self, compared: Comparison) -> Array:
+    def score(self, compared: ComparedSignals) -> Array:
         """Scores how unusual the signal is for a model trained without the record."""
         return attack_formulas.bavaria_offline(compared)
 
@@ -24,6 +24,6 @@ class BavariaOnline(ShadowAttack):
     sides = (False, True)
     threshold = 0.0
 
-    def score(self, compared: Comparison) -> Array:
+    def score(self, compared: ComparedSignals) -> Array:
         """Scores the log-likelihood ratio at the signal."""
         return attack_formulas.bavaria_online(compared)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privnets import attack_formulas
 from privnets.membership.attacks.shadow_attack import ShadowAttack
-from privnets.reference_models import Array, Comparison
+from privnets.reference_models import Array, ComparedSignals
 
 
 class LiraOffline(ShadowAttack):
@@ -16,7 +16,7 @@ class LiraOffline(ShadowAttack):
 
     name = "lira_offline"
 
-    def score(self, compared: Comparison) -> Array:
+    def score(self, compared: ComparedSignals) -> Array:
         """Scores how unusual the signal is for a model trained without the record."""
         return attack_formulas.lira_offline(compared)
 
@@ -28,6 +28,6 @@ class LiraOnline(ShadowAttack):
     sides = (False, True)
     threshold = 0.0
 
-    def score(self, compared: Comparison) -> Array:
+    def score(self, compared: ComparedSignals) -> Array:
         """Scores the log-likelihood ratio of two Gaussians at the signal."""
         return attack_formulas.lira_online(compared)

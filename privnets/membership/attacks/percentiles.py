@@ -8,7 +8,7 @@ from privnets.attack_formulas import share_below
 from privnets.membership.attacks.base import MIN_POPULATION, Trials
 from privnets.membership.attacks.shadow_attack import ShadowAttack
 from privnets.membership.config import NO_POPULATION
-from privnets.reference_models import Array, Comparison
+from privnets.reference_models import Array, ComparedSignals
 
 
 class AttackP(ShadowAttack):
@@ -26,7 +26,7 @@ class AttackP(ShadowAttack):
             return NO_POPULATION
         return trials.population.why_too_small(MIN_POPULATION)
 
-    def score(self, compared: Comparison) -> Array:
+    def score(self, compared: ComparedSignals) -> Array:
         """Share of the population's records outside the training set with a larger loss."""
         assert compared.population is not None  # by `why_unavailable`
         return share_below(compared.logs, compared.population.logs)
@@ -37,7 +37,7 @@ class AttackR(ShadowAttack):
 
     name = "attack_r"
 
-    def score(self, compared: Comparison) -> Array:
+    def score(self, compared: ComparedSignals) -> Array:
         """Share of shadow models without the record with a larger loss at it."""
         references, logs = compared.references, compared.logs_of_references
         outside = ~references.member

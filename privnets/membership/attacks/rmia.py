@@ -5,7 +5,7 @@ from __future__ import annotations
 from privnets import attack_formulas
 from privnets.membership.attacks.base import MIN_POPULATION, Trials
 from privnets.membership.attacks.shadow_attack import ShadowAttack
-from privnets.reference_models import Array, Comparison
+from privnets.reference_models import Array, ComparedSignals
 
 
 class _Rmia(ShadowAttack):
@@ -25,7 +25,7 @@ class RmiaOffline(_Rmia):
 
     name = "rmia_offline"
 
-    def score(self, compared: Comparison) -> Array:
+    def score(self, compared: ComparedSignals) -> Array:
         """Scores the rank of the likelihood ratio."""
         return attack_formulas.rmia_offline(compared)
 
@@ -51,6 +51,6 @@ class RmiaOnline(_Rmia):
             f"at least {MIN_POPULATION} are needed; raise draws or train_size"
         )
 
-    def score(self, compared: Comparison) -> Array:
+    def score(self, compared: ComparedSignals) -> Array:
         """Scores the rank of the likelihood ratio."""
         return attack_formulas.rmia_online(compared)

@@ -19,11 +19,13 @@ from privnets.membership.attacks.base import (
     best_threshold,
     partners,
 )
-from privnets.reference_models import Array, BoolArray, Comparison, References
+from privnets.reference_models import Array, BoolArray, ComparedSignals, References
 
 _MIN_SHADOWS = 2
 # Comparisons of one fold's models with another's, which all attacks on the same trials share.
-_COMPARED: WeakKeyDictionary[Trials, dict[tuple[int, int, bool], Comparison]] = WeakKeyDictionary()
+_COMPARED: WeakKeyDictionary[Trials, dict[tuple[int, int, bool], ComparedSignals]] = (
+    WeakKeyDictionary()
+)
 
 
 class ShadowAttack(Attack):
@@ -46,7 +48,7 @@ class ShadowAttack(Attack):
         return TOO_FEW_SHADOWS if trials.fewest_shadows(*self.sides) < _MIN_SHADOWS else None
 
     @abstractmethod
-    def score(self, compared: Comparison) -> Array:
+    def score(self, compared: ComparedSignals) -> Array:
         """Scores the judged models, shape [T, R]; the references are shadow models."""
 
     def guess(self, trials: Trials) -> Guesses:
@@ -78,7 +80,7 @@ class ShadowAttack(Attack):
 
 def compare(
     trials: Trials, judged: Tensor, shadows: Tensor, *, leaves_out: bool = False
-) -> Comparison:
+) -> ComparedSignals:
     """Compares some models with shadow models.
 
     Args:
@@ -92,7 +94,7 @@ def compare(
         scale = max(2 * float(trials.loss[outside].mean()), 1e-300)
     member = _flags(trials.member[:, shadows])
     queries = trials.queries if trials.queries is not None else ()
-    return Comparison(
+    return ComparedSignals(
         signal=_rows(trials.signal[:, judged]),
         of_references=_rows(trials.signal[:, shadows]),
         logs=-_rows(trials.loss[:, judged]) / scale,
@@ -115,7 +117,7 @@ def _references(trials: Trials, member: BoolArray, shadows: Tensor) -> Reference
 
 def _compare_population(
     trials: Trials, judged: Tensor, shadows: Tensor, scale: float, leaves_out: bool
-) -> Comparison | None:
+) -> ComparedSignals | None:
     """Compares models at the population, each at the records outside its training set."""
     if (population := trials.population) is None:
         return None
@@ -124,7 +126,7 @@ def _compare_population(
         own = np.broadcast_to(np.arange(len(member))[:, None], member.shape)
         left_out = own, own
     logs = -_rows(population.loss[:, judged]) / scale
-    return Comparison(
+    return ComparedSignals(
         signal=_rows(population.signal[:, judged]),
         of_references=_rows(population.signal[:, shadows]),
         logs=np.where(_flags(population.outside[:, judged]), logs, np.nan),

@@ -15,14 +15,16 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from privnets import measures
 from privnets.adversarial.attackers import scores
 from privnets.adversarial.attackers.scores import calibrate
-from privnets.adversarial.records import Rows, class_frequencies
+from privnets.adversarial.records import KnownRows, class_frequencies
 
 ORDERS = [0.01, 0.5, 0.9, 1 - 1e-7, 1.0, 1 + 1e-7, 1.1, 2.0, 30.0, math.inf]
 
 
-def _rows(secret: np.ndarray, cluster: np.ndarray | None = None) -> Rows:
+def _rows(secret: np.ndarray, cluster: np.ndarray | None = None) -> KnownRows:
     records = np.arange(len(secret))
-    return Rows(secret, records, np.zeros_like(records), records if cluster is None else cluster)
+    return KnownRows(
+        secret, records, np.zeros_like(records), records if cluster is None else cluster
+    )
 
 
 def _beliefs(count: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

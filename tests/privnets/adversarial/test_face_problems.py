@@ -18,7 +18,7 @@ from privnets.adversarial.problem import ReleaseDetails
 from privnets.adversarial.problems import faces
 from privnets.adversarial.problems.faces import recognition_by_class, split_by_person
 from privnets.adversarial.problems.subject_gender import SubjectGenderProblem
-from privnets.adversarial.records import AttackerGuesses, Release, Rows, load_pool
+from privnets.adversarial.records import AttackerGuesses, KnownRows, Release, load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError
@@ -215,7 +215,7 @@ def test_the_images_of_lfw_are_as_many_as_planned(name):
 
 def test_recognition_of_each_class_is_its_recall_and_its_mean_probability():
     log_p = np.log(np.array([[0.9, 0.1], [0.3, 0.7], [0.4, 0.6], [0.8, 0.2]]))
-    rows = Rows(np.array([0, 0, 1, 1]), np.arange(4), np.zeros(4, dtype=int), np.arange(4))
+    rows = KnownRows(np.array([0, 0, 1, 1]), np.arange(4), np.zeros(4, dtype=int), np.arange(4))
     found = recognition_by_class(
         ("no", "yes"), AttackerGuesses(np.array([0, 0, 1, 0]), log_p), rows
     )

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from privnets.adversarial.attackers.scores import balanced_decision, leakage
 from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.evaluation.judge import predict_shares, select_beliefs
-from privnets.adversarial.records import Rows
+from privnets.adversarial.records import KnownRows
 
 SIZES = 4_000, 2_000
 PRIOR = np.full(2, 0.5)
@@ -27,7 +27,7 @@ def judge(z: np.ndarray, secret: np.ndarray, seed: int = 1) -> tuple[Estimate, E
     shares = predict_shares(*tables, targets, random, is_image=False)
     label, record = secret[fitted:], np.arange(SIZES[1])
     log_p = select_beliefs(shares, label, PRIOR, record % 2)
-    rows = Rows(label, record, np.zeros_like(record), record)
+    rows = KnownRows(label, record, np.zeros_like(record), record)
     accuracy = balanced_accuracy(balanced_decision(log_p, PRIOR), rows, 2)
     return accuracy, leakage(log_p, np.broadcast_to(np.log(PRIOR), log_p.shape), rows)
 

@@ -18,7 +18,7 @@ from privnets.adversarial.problems.subject_within_subject import verification
 from privnets.adversarial.records import (
     MISSING,
     AttackerGuesses,
-    Rows,
+    KnownRows,
     known_rows,
     load_pool,
     raw_evidence,
@@ -133,7 +133,7 @@ def test_numbers_of_images_help_to_find_no_person_without_the_release():
     problem = problem_of(config())
     images = np.array([40, 10, 20, 30])
     secret, prior = np.repeat(np.arange(4), images), images / images.sum()
-    rows = Rows(secret, np.arange(100), np.zeros(100, dtype=np.int64), secret)
+    rows = KnownRows(secret, np.arange(100), np.zeros(100, dtype=np.int64), secret)
     for preferred in range(4):
         log_p = np.tile(np.log(prior), (100, 1))
         log_p[:, preferred] += 1e-3
