@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -31,6 +31,12 @@ UserMetric = Annotated[str, AfterValidator(_check_metric)]
 def floor_key(utility: str) -> str:
     """Key of the trivial model's value of a utility."""
     return f"floor/{utility.replace('/', '_')}"
+
+
+def did_you_mean(text: str, choices: Iterable[str]) -> str:
+    """Hint at the choice that is most like a text; empty if none is."""
+    closest = get_close_matches(text, list(choices), n=1)
+    return f" (did you mean {closest[0]}?)" if closest else ""
 
 
 class UserForm(BaseModel):
@@ -159,8 +165,7 @@ class OneOf:
             return value
         *first, last = [*map(repr, names), *(f"a mapping with the key {key}" for key in self.forms)]
         expected = f"{', '.join(first)} or {last}" if first else last
-        if closest := get_close_matches(str(value)[:_MAX_LIST_TEXT], names, n=1):
-            expected += f" (did you mean {closest[0]}?)"
+        expected += did_you_mean(str(value)[:_MAX_LIST_TEXT], names)
         raise PydanticKnownError("literal_error", {"expected": expected})
 
 

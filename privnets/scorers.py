@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 import warnings
@@ -18,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import get_scorer, get_scorer_names
 
+from privnets.config import did_you_mean
 from privnets.data import UserFormError
 from privnets.data.user_files import describe_error, import_object, source_digest
 
@@ -267,8 +267,7 @@ def _variance_of_records(scorer: Scorer, models: Sequence[JudgedModel]) -> float
 def _named_scorer(name: str, field: str) -> object:
     if name in get_scorer_names():
         return get_scorer(name)
-    close = difflib.get_close_matches(name, get_scorer_names(), n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
+    hint = did_you_mean(name, get_scorer_names())
     expected = f"a scorer of scikit-learn, as balanced_accuracy, or module:function{hint}"
     raise UserFormError(field, repr(name), expected)
 

@@ -148,9 +148,9 @@ def _columns(
     groups: ArrayLike | str | None = None,
 ) -> tuple[dict[str, Any], NDArray[np.object_] | None]:
     """Arrays by name, with `member` and `labels`, and labels of records if a table has them."""
-    saved: Mapping[str, Any] = {}
+    is_file = isinstance(signals, str | Path)
     if isinstance(signals, str | Path):
-        signals = saved = read_columns(Path(signals))
+        signals = read_columns(Path(signals))
     table = signals if isinstance(signals, pd.DataFrame) else None
     if table is not None:
         columns, records = _table_columns(table)
@@ -178,10 +178,9 @@ def _columns(
     found["member"] = _find_column("member", member, columns)
     if labels is None:
         labels = next((name for name in _LABELS if name in columns), None)
-    if table is None and groups is None and "groups" in saved:
-        groups = "groups"
-    if table is None and "notes" in saved:
-        found["notes"] = tuple(map(str, np.atleast_1d(saved["notes"])))
+    if is_file and table is None:  # as AuditResult.save writes it
+        groups = "groups" if groups is None and "groups" in columns else groups
+        found["notes"] = tuple(map(str, np.atleast_1d(columns.get("notes", ()))))
     for name, value in (("labels", labels), ("groups", groups)):
         if value is not None:
             found[name] = _find_column(name, value, columns)

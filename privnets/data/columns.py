@@ -234,8 +234,11 @@ def differing_texts(column: pd.Series[Any], *, case: bool) -> str:
     """
     groups: dict[str, list[str]] = {}
     for text in sorted(column.dropna().astype(str).unique()):
-        visible = "".join(each for each in text if unicodedata.category(each) != "Cf")
-        key = " ".join(unicodedata.normalize("NFC", visible).split())
+        visible = text
+        if not text.isascii():
+            plain = "".join(each for each in text if unicodedata.category(each) != "Cf")
+            visible = unicodedata.normalize("NFC", plain)
+        key = " ".join(visible.split())
         groups.setdefault(key.casefold() if case else key, []).append(text)
     alike = [group for group in groups.values() if len(group) > 1]
     return _listed((" and ".join(map(_distinct_repr, group)) for group in alike), _EXAMPLES)

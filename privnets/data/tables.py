@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from privnets.config import did_you_mean
 from privnets.data.catalog import DataReference, DataSource, Table, Target, combined_fingerprint
 from privnets.data.columns import (
     describe_classes,
@@ -210,12 +210,10 @@ def _require_named_columns(frame: pd.DataFrame, fields: Mapping[str, Sequence[st
     for field, names in fields.items():
         for name in names:
             if name not in columns:
-                close = difflib.get_close_matches(name, columns, n=1)
-                hint = f" (did you mean {close[0]!r}?)" if close else ""
                 is_long = len(columns) > _LISTED_COLUMNS
                 shown = [*columns[: _LISTED_COLUMNS - 2], "…", columns[-1]] if is_long else columns
-                listed = ", ".join(shown)
-                expected = f"columns of the table: {listed}{hint}"
+                listed = ", ".join(shown) + did_you_mean(name, columns)
+                expected = f"columns of the table: {listed}"
                 errors.append(UserFormError(field, repr(name), expected))
     if errors:
         first, *others = errors
@@ -272,7 +270,7 @@ def encode_classes(column: pd.Series[Any]) -> tuple[NDArray[np.int64], tuple[str
 def category_texts(column: pd.Series[Any]) -> pd.Series[str]:
     """Categories as texts, `missing` for missing values; whole numbers have no decimal point."""
     is_known = column.notna()
-    if is_number(column):
+    if is_number(column) and column.dtype.kind == "f":
         numbers = column[is_known].to_numpy(np.float64)
         if (numbers == np.round(numbers)).all():
             column = column.astype("Int64")

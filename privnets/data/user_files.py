@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import importlib
 import os
@@ -18,6 +17,7 @@ from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
+from privnets.config import did_you_mean
 from privnets.data.files import UserFormError, digest
 
 _folder: Path | None = None
@@ -115,8 +115,7 @@ def _similar_name(module_name: str, name: str) -> str:
         wanted, known = name, [each for each in dir(module) if not each.startswith("_")]
     else:
         wanted, known = module_name, [path.stem for path in folder().glob("*.py")]
-    closest = difflib.get_close_matches(wanted, known, n=1)
-    return f" (did you mean {closest[0]}?)" if closest else ""
+    return did_you_mean(wanted, known)
 
 
 def _search_folder() -> None:

@@ -155,13 +155,15 @@ def audit(
         else:
             if file is not None or data is None:
                 raise InputError("--model needs --data TABLE, and no FILE of saved outputs")
-            table = _read_records(data, labels or "label", member, ignore or ())
+            x, y, inside = _read_records(data, labels or "label", member, ignore or ())
             set_folder(Path.cwd())
             fitted = _import_model(model)
             recipe: Any = None if fit is None else import_object(fit, "--fit")
             result = audit_model(
                 fitted,
-                *table,
+                x,
+                y,
+                inside,
                 references=references,
                 fit=recipe,
                 seed=seed,
@@ -179,7 +181,9 @@ def audit(
     finish_gates(gates, str(file or model), junit, quiet=json)
 
 
-def _read_records(path: Path, label: str, member: str, ignored: Sequence[str]) -> tuple[Any, ...]:
+def _read_records(
+    path: Path, label: str, member: str, ignored: Sequence[str]
+) -> tuple[Any, Any, Any]:
     """Records, targets and membership of a table."""
     table: Any = read_columns(path)
     if missing := [name for name in (label, member, *ignored) if name not in table]:

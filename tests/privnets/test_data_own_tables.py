@@ -107,7 +107,7 @@ def test_the_fingerprint_changes_with_the_content_and_with_the_way_it_is_read(fo
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target": "outcom"}, r"target: got 'outcom'; .* \(did you mean 'outcome'\?\)"),
+        ({"target": "outcom"}, r"target: got 'outcom'; .* \(did you mean outcome\?\)"),
         ({"path": "absent.csv"}, "table: got .*absent.csv, which cannot be read"),
         ({"path": "t.txt"}, r"table: got .*t.txt; expected a file that ends in .csv"),
         ({"columns": ("age", "outcome")}, "columns: got the target 'outcome'"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from typing import Any, Final
 
+from privnets.config import did_you_mean
 from privnets.contract import InvalidField
 from privnets.data.user_files import import_object
 from privnets.membership.user_models.forms import ModelReference
@@ -25,8 +25,7 @@ def unknown_parameters(reference: ModelReference, skipped: int = 0) -> list[Inva
     listed = ", ".join(known[:_LISTED]) or "none"
     invalid = []
     for name in sorted(reference.params.keys() - set(known)):
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
+        hint = did_you_mean(name, known)
         expected = f"a parameter of {reference.location}: {listed}{hint}"
         given = f"{name}, which is unknown"
         invalid.append(InvalidField(f"model.params.{name}", given, expected))

@@ -156,7 +156,7 @@ def test_a_folder_is_released_as_png_files_of_one_size(photos, tmp_path) -> None
         ({"images": "none"}, "images", "which is not a folder"),
         ({"attributes": "none.csv"}, "attributes", "cannot be read"),
         ({"file": "path"}, "file", "columns of the table"),
-        ({"secret": "color"}, "secret", "did you mean 'colour'"),
+        ({"secret": "color"}, "secret", "did you mean colour"),
     ],
 )
 def test_a_mistake_is_named_with_its_entry(photos, problem, field, words) -> None:

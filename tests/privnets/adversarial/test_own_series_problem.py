@@ -129,9 +129,9 @@ def test_the_releaser_sees_the_secret(readings) -> None:
     ("changes", "field", "words"),
     [
         ({"series": "none.csv"}, "series", "cannot be read"),
-        ({"id": "hause"}, "id", "did you mean 'house'"),
+        ({"id": "hause"}, "id", "did you mean house"),
         ({"value": "home"}, "value", "with texts"),
-        ({"secret": "hime"}, "secret", "did you mean 'home'"),
+        ({"secret": "hime"}, "secret", "did you mean home"),
         ({"secret": "watts"}, "secret", "classes; expected 2 to 100"),
         ({"id": "home"}, "time", "missing values"),
         ({"time": "day", "id": "house"}, "time", "numbers, or dates and times"),
