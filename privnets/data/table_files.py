@@ -42,6 +42,7 @@ _TRUTH: Final = {
 _SEPARATORS: Final = ";\t|,"
 _BLOCK: Final = 2**27  # bytes; a record must fit
 _MAX_BYTES: Final = 2**32
+_MARK: Final = "\ufeff"  # byte order mark at the beginning of a file
 _UNNAMED: Final = "Unnamed: "
 
 
@@ -129,6 +130,10 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
         raise UserFormError(field, str(path), "a file that ends in .csv, .csv.gz or .parquet")
     try:
         names, columns = _read_csv(path, form) if suffix == ".csv" else _read_parquet(path)
+        values = [
+            _parse(each, form, is_date=name in form.dates)
+            for name, each in zip(names, columns, strict=True)
+        ]
     except UserFormError:
         raise
     except Exception as error:  # parsers raise many types
@@ -141,10 +146,7 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
         raise UserFormError(field, f"{path} without rows", "at least one row below the header")
     if wrong := [name for name in form.dates if name not in names]:
         raise UserFormError("dates", repr(wrong[0]), f"columns of the table: {', '.join(names)}")
-    parsed = {
-        name: _parse(each, form, is_date=name in form.dates)
-        for name, each in zip(names, columns, strict=True)
-    }
+    parsed = dict(zip(names, values, strict=True))
     parsed |= {name: _days(parsed[name], name, form) for name in form.dates}
     return pd.DataFrame(parsed)
 
@@ -158,7 +160,7 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
     if len(content) > _MAX_BYTES:
         raise ValueError("more than 4 GiB; store it as parquet")
     try:
-        text = content.decode(form.encoding).removeprefix("\ufeff")
+        text = content.decode(form.encoding).removeprefix(_MARK)
     except UnicodeError as error:
         marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         expected = "utf-16" if content.startswith(marks) else "that of the file, as cp1252"
@@ -193,10 +195,11 @@ def _require_one_header(
     """Refuses a file that joins others, each with a header. One column may have it as a value."""
     import pyarrow.compute as pc
 
-    equal = [pc.equal(each, name) for each, name in zip(columns, header, strict=True)]
+    marked = [pc.utf8_ltrim(columns[0], _MARK), *columns[1:]]
+    equal = [pc.equal(each, name) for each, name in zip(marked, header, strict=True)]
     if len(header) < 2 or not pc.any(reduce(pc.and_, equal)).as_py():
         return
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=form.separator)
+    rows = csv.reader(io.StringIO(text.replace(_MARK, ""), newline=""), delimiter=form.separator)
     number = [rows.line_num for row in rows if row == list(header)][1]
     raise UserFormError("table", f"line {number}, which repeats the header", "one header")
 

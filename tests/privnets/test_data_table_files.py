@@ -272,6 +272,7 @@ def test_types_of_parquet_are_read_or_refused(folder, values, settings, expected
         (b"a,y\n", "without rows"),
         (b"a,y\n1,0,\n2,1,\n", "Expected 2 columns, got 3"),
         (b"a,y\n1,0\n\n2,1\na,y\n3,0\n", "line 5, which repeats the header"),
+        (b"\xef\xbb\xbfa,y\n1,0\n\xef\xbb\xbfa,y\n3,0\n", "line 3, which repeats the header"),
         (b"a,y\n1\n", "Expected 2 columns, got 1"),
         (b"a;y\n1;0\n", "separator: got ',' .*; expected ';'"),
         ("é,y\n1,0\n".encode("latin-1"), "encoding: got utf-8, .* as cp1252"),
@@ -287,6 +288,14 @@ def test_files_that_cannot_be_parsed_are_refused_with_the_reason(folder, content
 def test_a_separator_at_the_end_of_each_row_makes_no_column(folder):
     (folder / "t.csv").write_text("a,y,\n1,0,\n2,1,\n")
     assert list(read_frame(folder / "t.csv").columns) == ["a", "y"]
+
+
+def test_texts_of_parquet_that_are_no_utf_8_are_refused(folder):
+    buffers = [None, *map(pa.py_buffer, (np.array([0, 1, 2], np.int32), b"a\xff"))]
+    broken = pa.Array.from_buffers(pa.string(), 2, buffers)
+    pq.write_table(pa.table({"a": broken, "y": [0, 1]}), folder / "t.parquet")
+    with pytest.raises(data.UserFormError, match=r"cannot be parsed .Invalid UTF8"):
+        read_frame(folder / "t.parquet")
 
 
 def test_a_repeated_column_of_parquet_is_refused(folder):

@@ -246,7 +246,8 @@ def test_saved_outputs_keep_groups_and_notes(tmp_path) -> None:
     again = privnets.audit_signals(result.save(tmp_path / "saved.npz"), target=0)
     assert again.basis == result.basis
     assert "1 of the 200 non-members are copies of members" in again.basis
-    assert f"The target has 2 classes; 1: {y.sum()} (" in again.basis
+    assert "The target has 2 classes; 0: " in again.basis
+    assert f" 1: {y.sum()} (" in again.basis
     pd.testing.assert_frame_equal(again.groups, result.groups)
 
 
