@@ -32,11 +32,10 @@ verdicts. `make claims` runs the sweeps of `docs/claims.yaml` that are unfinishe
 page. `sweeps claims SWEEP` judges any sweep.
 
 - A claim agrees or disagrees if its 95% interval says so; otherwise the sweep cannot tell.
-- A trend is Kendall's tau, from -1 (always falling) to 1 (always rising). A value is a mean over
-  points, an order the mean difference of two metrics. Intervals hold the spread of training and
-  the error of shared test records.
-- A trend that random orders of so few values and replicates would often show leaves it open. If
-  even a perfect one would be such, the claim is not posed.
+- A trend is Spearman's correlation, from -1 (always falling) to 1 (always rising). A value is a
+  mean over points, an order the mean difference of two metrics. Intervals hold the spread of
+  training and the error of shared test records.
+- A trend needs five values and four replicates. With fewer the claim is not posed.
 - A bound is claimed of every point, and judged by the worst.
 - Points with a raised flag are left out of claims about attackers. Where only they are measured,
   the sweep cannot tell.

@@ -2,10 +2,10 @@
 
 Replicates of different points may share the random numbers of their seed, so every quantity is
 measured per seed, and a verdict rests on its interval over seeds. The quantity of a trend is
-Kendall's tau along a swept field; see `sweeps.analysis.trends`. That of a value is the metric's
-mean over points; that of an order is the mean difference of two metrics. Intervals hold the error
-of a test set that replicates share; see `privnets.summary`. Errors within a replicate count as
-equal at all points, which makes the intervals of values and orders rather wide.
+Spearman's correlation with a swept field; see `sweeps.analysis.trends`. That of a value is the
+metric's mean over points; that of an order is the mean difference of two metrics. Intervals hold
+the error of a test set that replicates share; see `privnets.summary`. Errors within a replicate
+count as equal at all points, which makes the intervals of values and orders rather wide.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from sweeps.analysis.tables import describe_config, varying_fields
 from sweeps.analysis.text import format_count, format_number, format_setting
 from sweeps.analysis.trends import (
     ONE_REPLICATE,
-    TrendGroup,
     Verdict,
     describe_ends,
     describe_extent,
     group_points,
     judge_constancy,
     judge_trend,
-    mean_with_errors,
+    limit_trend,
+    mean_change,
+    mean_trend,
 )
 from sweeps.study.spec import Bounds, Claim
 
@@ -107,9 +108,9 @@ def judge_claim(
     With `every`, the range is that of each point, by intervals corrected for their number.
 
     `decreasing` and `increasing` agree or disagree if the interval of the trend lies on one side of
-    0 and so strong a trend is unlikely by chance. `constant` agrees if every point's interval lies
-    within 10% of its group's mean. It disagrees if the interval of some point, corrected for their
-    number, lies beyond.
+    0; they are not posed with fewer than five values or four replicates. `constant` agrees if every
+    point's interval lies within 10% of its group's mean. It disagrees if the interval of some
+    point, corrected for their number, lies beyond.
 
     Args:
         claim: The claim.
@@ -169,7 +170,7 @@ def _judge(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
 
 def _describe_quantity(claim: Claim) -> str:
     if claim.axis is not None:
-        return f"Kendall's tau of {claim.metric} along {claim.axis}"
+        return f"Spearman's correlation of {claim.metric} with {claim.axis}"
     if claim.above is None:
         return claim.metric
     other = "its value" if claim.above == claim.metric else claim.above
@@ -298,10 +299,8 @@ def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> _Judgemen
         gap = f"; it is {undefined}" if undefined else ""
         reason = f"{claim.metric} is known at fewer than two values of {axis}{gap}"
         raise _UnmeasurableError(reason)
-    trend = _mean_over_seeds(mean_with_errors(groups, TrendGroup.trends), sample)
-    # Student's interval is unlimited; tau is not.
-    trend = Interval(trend.mean, max(trend.low, -1.0), min(trend.high, 1.0))
-    change = _mean_over_seeds(mean_with_errors(groups, TrendGroup.changes), sample)
+    trend = limit_trend(_mean_over_seeds(mean_trend(groups), sample), groups)
+    change = _mean_over_seeds(mean_change(groups), sample)
     if claim.trend == "constant" and len(sample.values) > 1:
         parts = zip(*(group.departures() for group in groups), strict=True)
         values, errors = (pd.DataFrame(np.hstack(part), sample.values.index) for part in parts)

@@ -57,7 +57,11 @@ KEPT_FIGURES = ("front", "tradeoff", "releases", "week", "information-plane", "s
 _SAMPLE_POINTS = 4
 _MAX_TREND_POINTS = 300
 _HIDDEN = "unfinished, searched but not confirmed, or a metric is undefined"
-_READINGS: Mapping[str, str] = {"agrees": "rises", "disagrees": "falls"}
+_READINGS: Mapping[str, str] = {
+    "agrees": "rises",
+    "disagrees": "falls",
+    "not posed": "too little data",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,7 +320,7 @@ class ReportContents:
 
     def _effects_table(self) -> Table:
         has_phases = any(effect.phase for effect in self.effects)
-        columns = ("knob", "metric", *["points"] * has_phases, "trend", "Kendall's tau")
+        columns = ("knob", "metric", *["points"] * has_phases, "trend", "correlation")
         rows = [
             (
                 field_label(effect.knob),
