@@ -15,7 +15,7 @@ import ray
 from ray.exceptions import RpcError
 from ray.util import placement_group, remove_placement_group
 
-from cluster import ray_internals
+from cluster.ray_internals import AutoscalerReport, autoscaler_report
 
 Outlook = Literal["none", "possible", "refused"]
 
@@ -43,19 +43,18 @@ def autoscaler_outlook(bundle: Mapping[str, float]) -> Outlook:
         room, `possible` otherwise.
     """
     try:
-        refused = ray_internals.infeasible_bundles()
-        if not _has_autoscaler():
-            return "none"
+        report = autoscaler_report()
     except RpcError:  # a busy head answers the next call
         return "possible"
-    return "refused" if dict(bundle) in refused else "possible"
+    if not _has_autoscaler(report):
+        return "none"
+    return "refused" if dict(bundle) in report.infeasible else "possible"
 
 
-def _has_autoscaler() -> bool:
+def _has_autoscaler(report: AutoscalerReport) -> bool:
     """Whether nodes are managed; shortly after a head's start this may not be known yet."""
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     if any("ray.io/node-group" in node["Labels"] for node in nodes):
         return True
-    types = ray_internals.old_autoscaler_report().get("active_nodes") or {}
     # The older autoscaler counts nodes that it does not manage by these names.
-    return any(not kind.startswith(("node_", "local.cluster.node")) for kind in types)
+    return any(not kind.startswith(("node_", "local.cluster.node")) for kind in report.node_types)

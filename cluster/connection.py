@@ -6,13 +6,16 @@ import gc
 import logging
 import os
 import secrets
+import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
+import psutil
 import ray
 
 from cluster import ray_internals
@@ -24,7 +27,6 @@ from cluster.probe import AUTO, check_head, is_remote, monitor_head
 _OBJECT_STORE_BYTES = 128 * 2**20
 _ACCELERATOR = "accelerator_type:"
 _OWN = {"CPU", "GPU", "memory", "object_store_memory"}
-_PRELOADED_MODULES = "RAY_preload_python_modules"
 # Ray's default of 15 would give background processes of niceness 19 a third of a worker's share.
 _WORKER_NICENESS = {"RAY_worker_niceness": "5"}
 # Ray gives its processes 30 seconds to start, which are too few at times on a busy machine.
@@ -32,6 +34,8 @@ _START_ATTEMPTS = 3
 _SLOW_START = "timed out during startup"
 # Seconds between a driver's attempts to reach a head, each of 40 s; Ray's default is 20 attempts.
 _ATTEMPTS = "RAY_gcs_server_port_wait_time_s"
+# Names of the processes without which a Ray that was started here cannot work.
+_SERVERS: Final = ("gcs_server", "raylet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +106,14 @@ class Connection(AbstractContextManager["Connection"]):
     dashboard: str = field(default="this Ray has no dashboard", repr=False)
     _undo: ExitStack = field(default_factory=ExitStack, repr=False)
 
+    def __post_init__(self) -> None:
+        """Notes the servers of a Ray that was started here, by their names."""
+        servers = _own_servers() if self.started else []
+        self._servers = {server.name(): server for server in servers}
+
     def machines(self) -> list[Machine]:
         """Returns the machines that are alive now."""
         return [Machine.from_node(node) for node in alive_nodes()]
-
-    def resources(self) -> dict[str, float]:
-        """Returns the resources of all machines that are alive, by Ray's names."""
-        return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
 
     def is_remote(self) -> bool:
         """Returns whether other machines can reach any of its machines."""
@@ -119,7 +124,7 @@ class Connection(AbstractContextManager["Connection"]):
 
         Ray ends this process some seconds later, unless the connection is closed before.
         """
-        return ray_internals.dead_processes() if self.started else []
+        return [name for name, server in self._servers.items() if not _is_alive(server)]
 
     def close(self) -> None:
         """Disconnects; ends the Ray and removes its files if `connect` started it."""
@@ -134,7 +139,6 @@ def connect(
     address: str | None = None,
     *,
     cpus: int | None = None,
-    modules: Sequence[str] = (),
     advice: str = "",
     dashboard: bool = False,
 ) -> Connection:
@@ -148,27 +152,23 @@ def connect(
 
     Args:
         address: `HOST:PORT` of a running Ray, or `auto`; None starts one.
-        cpus: Logical CPUs of a Ray that is started, by default those of the machine. It keeps one
-            process ready for each.
-        modules: Modules that processes of a Ray that is started load while they are idle.
+        cpus: Logical CPUs of a Ray that is started, by default those of the machine.
         advice: Sentence for the user, printed if the head of a joined Ray stops answering.
         dashboard: Whether a Ray that is started serves Ray's dashboard, on loopback.
 
     Raises:
         ConnectError: If Ray cannot be started, or the Ray at the address cannot be joined.
     """
-    ray_internals.check_version()
     head = check_address(address)
     undo = ExitStack()
     try:
         undo.enter_context(_environment({"RAY_USAGE_STATS_ENABLED": "0"}))
         if ray.is_initialized():
-            if not ray_internals.owns_head():
-                undo.enter_context(_warn_of_silence(_head_address(), advice))
+            undo.enter_context(_warn_of_silence(_head_address(), advice))
             return Connection(_head_address(), False, _undo=undo)
-        with ray_internals.keeping_sigterm():
+        with _keeping_sigterm():
             if head is None:
-                page = _start(undo, cpus, modules, dashboard)
+                page = _start(undo, cpus, dashboard)
             else:
                 page = _join(undo, head, advice, is_own=address == AUTO)
         return Connection(_head_address(), head is None, page, undo)
@@ -211,30 +211,23 @@ def alive_nodes() -> list[dict[str, Any]]:
     return [node for node in nodes if node["Alive"]]
 
 
-def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str], dashboard: bool) -> str:
+def _start(undo: ExitStack, cpus: int | None, dashboard: bool) -> str:
     """Starts a Ray, in several attempts; returns the address of its dashboard."""
     for _ in range(_START_ATTEMPTS - 1):
         try:
-            return _start_once(undo, cpus, modules, dashboard)
+            return _start_once(undo, cpus, dashboard)
         except Exception as error:  # Ray raises no type of its own here
             if _SLOW_START not in str(error):
                 raise
             _warn("Ray did not start within 30 seconds; is this machine busy? Starting it again.")
-    return _start_once(undo, cpus, modules, dashboard)
+    return _start_once(undo, cpus, dashboard)
 
 
-def _start_once(undo: ExitStack, cpus: int | None, modules: Sequence[str], dashboard: bool) -> str:
+def _start_once(undo: ExitStack, cpus: int | None, dashboard: bool) -> str:
     with ExitStack() as own:
         directory, token = own.enter_context(ray_directory()), secrets.token_hex(32)
         own.enter_context(_authentication({MODE: WITH_TOKEN, TOKEN: token}))
-        own.enter_context(ray_internals.without_worker_messages())
-        preloaded = {_PRELOADED_MODULES: ",".join(modules)} if modules else {}
-        with (
-            ray_internals.loopback_only(),
-            ray_internals.noticing_its_node(),
-            nullcontext() if dashboard else ray_internals.without_extra_servers(),
-            _environment(_WORKER_NICENESS | preloaded),
-        ):
+        with ray_internals.loopback_only(), _environment(_WORKER_NICENESS):
             own.callback(_shut_down)
             context = ray.init(
                 num_cpus=cpus,
@@ -245,6 +238,9 @@ def _start_once(undo: ExitStack, cpus: int | None, modules: Sequence[str], dashb
                 _temp_dir=directory,
             )
         undo.push(own.pop_all())
+    address = alive_nodes()[0]["NodeManagerAddress"]
+    if not is_loopback(address):
+        _warn(f"Ray {ray.__version__} cannot be kept on loopback: it listens on {address}")
     return f"{_page(context)} (its token: {token})" if dashboard else Connection.dashboard
 
 
@@ -254,7 +250,6 @@ def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> str:
     if not has_token and is_remote(head) and not is_own:
         _warn_of_no_token(head)
     undo.enter_context(_authentication({MODE: WITH_TOKEN if has_token else WITHOUT_TOKEN}))
-    undo.enter_context(ray_internals.without_worker_messages())
     undo.enter_context(_warn_of_silence(head, advice))
     undo.callback(_shut_down)
     # Without this, Ray looks for a head on loopback at the machine's own address.
@@ -287,6 +282,14 @@ def _warn_of_no_token(head: str) -> None:
     _warn(f"{MODE}={WITHOUT_TOKEN}: every user who reaches {head} can run code there.")
 
 
+@cache  # once per process
+def _warn_of_no_authentication() -> None:
+    _warn(
+        f"Ray {ray.__version__} has no token authentication (2.52 and later have it): every user "
+        "who reaches it, on this machine for a Ray on loopback, can run code in it"
+    )
+
+
 def _warn(text: str) -> None:
     print(f"Warning: {text}", file=sys.stderr, flush=True)
 
@@ -301,9 +304,45 @@ def _shut_down() -> None:
     Ray ends this process if another thread frees such a reference while Ray shuts down, and Python
     frees those in reference cycles in whichever thread happens to collect garbage.
     """
-    with _without_garbage_collection(), ray_internals.keeping_sigterm():
+    with _without_garbage_collection(), _keeping_sigterm():
         gc.collect()
         ray.shutdown()
+
+
+@contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """Restores this process's handler of SIGTERM, which Ray replaces by one that exits.
+
+    A SIGTERM that Ray's handler receives in the block goes to the process's own one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def restore() -> None:
+        if handler is not None:  # None: installed by a C library, which Python cannot restore
+            signal.signal(signal.SIGTERM, handler)
+
+    try:
+        yield
+    except SystemExit:
+        restore()
+        signal.raise_signal(signal.SIGTERM)
+        raise
+    finally:
+        restore()
+
+
+def _own_servers() -> list[psutil.Process]:
+    """Servers of the Ray that this process started."""
+    return [child for child in psutil.Process().children() if child.name() in _SERVERS]
+
+
+def _is_alive(server: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return server.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @contextmanager
@@ -336,7 +375,8 @@ def _authentication(values: Mapping[str, str]) -> Iterator[None]:
     """Sets Ray's variables for authentication, and makes Ray read them."""
     try:
         with _environment(values):
-            ray_internals.reload_auth_settings()
+            if not ray_internals.reload_authentication() and values[MODE] == WITH_TOKEN:
+                _warn_of_no_authentication()
             yield
     finally:
-        ray_internals.reload_auth_settings()
+        ray_internals.reload_authentication()

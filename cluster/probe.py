@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -64,7 +63,10 @@ def check_head(address: str, is_own: bool = False) -> None:
         raise UnreachableError(f"no Ray answers at {address}: {error}") from error
     result = probe(address, token, _ANSWER_SECONDS)
     if result == "silent":
-        raise UnreachableError(_describe_silence(address))
+        raise UnreachableError(
+            f"the server at {address} does not answer: look at the head's processes and its log "
+            "(gcs_server.out), and try again"
+        )
     if result == "foreign":
         raise ConnectError(_explain_foreign(address))
     if result == "rejected":
@@ -184,57 +186,17 @@ def _find_token(address: str, is_own: bool) -> str | None:
     return token
 
 
-def _describe_silence(address: str) -> str:
-    return (
-        f"the server at {address} does not answer: look at the head's processes and its log "
-        "(gcs_server.out), and try again"
-    )
-
-
 def _explain_foreign(address: str) -> str:
-    files = ", ".join(_TLS_FILES)
-    speaks_tls = _speaks_tls(address)
-    if speaks_tls is None:
-        return _describe_silence(address)
-    if speaks_tls and not _uses_tls():
-        return (
-            f"the server at {address} uses TLS, and this command does not: set {_TLS}=1 and "
-            f"{files} as on the cluster's nodes"
-        )
-    if speaks_tls:
-        return (
-            f"this command and the server at {address} reject each other's certificates: those "
-            f"of {files} must be of the cluster's own authority and valid today, and the "
-            f"head's must list {_split_address(address)[0]}"
-        )
-    if _uses_tls():
-        return (
-            f"{_TLS} is set, and the server at {address} uses no TLS: unset it, or give the "
-            "address of the cluster that uses TLS"
-        )
+    setting = f"{_TLS} is {'set' if _uses_tls() else 'not set'} here"
     return (
-        f"the server at {address} is not the head of a Ray; a head's address is HOST:6379 unless "
-        "it was started with another --port"
+        f"the server at {address} is not the head of a Ray, whose address is HOST:6379 by default, "
+        f"or the two sides do not agree on TLS: {setting}, and must be, with "
+        f"{', '.join(_TLS_FILES)}, as on the cluster's nodes"
     )
 
 
 def _uses_tls() -> bool:
     return os.environ.get(_TLS, "0").lower() in ("1", "true")
-
-
-def _speaks_tls(address: str) -> bool | None:
-    """Whether a server uses TLS; None if it does not answer."""
-    host, port = _split_address(address)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent to it
-    try:
-        with socket.create_connection((host, int(port)), _CONNECT_SECONDS) as connection:
-            context.wrap_socket(connection).close()
-    except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")
-    except OSError as error:
-        return False if isinstance(error, ConnectionResetError) else None
-    return True
 
 
 def _channel(address: str) -> grpc.Channel:

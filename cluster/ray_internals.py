@@ -1,53 +1,56 @@
-"""The only use of Ray's private interfaces; each has a reason, and all depend on Ray's version.
+"""The five private parts of Ray that this project uses, each because there is no public form.
 
-The block functions replace a part of Ray while they run and restore it at their end.
-`tests/cluster/test_ray_internals.py` fails when an upgrade of Ray removes what this module uses.
+A version of Ray without one of them loses what the function says, and nothing else.
 """
 
 from __future__ import annotations
 
 import json
-import signal
-import threading
-import time
+import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Final
+from unittest.mock import patch
 
 import ray
-from ray import _raylet
-from ray._private import node, parameter, ray_constants, services, utils, worker
-from ray._private.resource_and_label_spec import ResourceAndLabelSpec
-from ray.core.generated import autoscaler_pb2
-from ray.exceptions import RpcError
-from ray.experimental import internal_kv
 
-from cluster.errors import ConnectError, UnreachableError
+from cluster.errors import UnreachableError
 
-SUPPORTED_VERSION: Final = "2.60"
-
-# Ray's agent without its modules, most of whose start is spent on loading them.
-_BARE_AGENT: Final = (
-    "import runpy, sys, ray.dashboard.modules as modules; modules.__path__ = []; "
-    "del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-)
-_POLL_SECONDS: Final = 0.02
-_NOTICE_SECONDS: Final = 10.0
 _GCS_SECONDS: Final = 5
 
 
-def check_version() -> None:
-    """Checks that the installed Ray is of the version that this module was written for.
+@contextmanager
+def loopback_only() -> Iterator[None]:
+    """Makes Ray use 127.0.0.1 as its node's address in the block, so that it listens nowhere else.
 
-    Raises:
-        ConnectError: If it is another one.
+    `ray.init` replaces a loopback address by the machine's own. `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`
+    is the documented form of this constant; Ray reads it once, when it is imported. Without it
+    Ray listens on the machine's own address, which `connect` warns of.
     """
-    if ray.__version__.split(".")[:2] != SUPPORTED_VERSION.split("."):
-        raise ConnectError(
-            f"Ray {SUPPORTED_VERSION} is required, and Ray {ray.__version__} is installed: pip "
-            f"install 'ray=={SUPPORTED_VERSION}.*'"
-        )
+    constants = _find("ray._private.ray_constants")
+    if not hasattr(constants, "ENABLE_RAY_CLUSTER"):
+        yield
+        return
+    with patch.object(constants, "ENABLE_RAY_CLUSTER", False):
+        yield
+
+
+def reload_authentication() -> bool:
+    """Makes Ray read its variables for authentication again, as it keeps what it read first.
+
+    Returns:
+        Whether this Ray can authenticate with a token, which it does since 2.52.
+    """
+    raylet = _find("ray._raylet")
+    loader = getattr(raylet, "AuthenticationTokenLoader", None)
+    config = getattr(raylet, "Config", None)
+    if loader is None or config is None:
+        return False
+    config.initialize("")
+    loader.instance().reset_cache()
+    return True
 
 
 def find_local_address() -> str:
@@ -56,158 +59,69 @@ def find_local_address() -> str:
     Ray resolves "auto" only inside `ray.init`, after which it is too late to probe the head.
 
     Raises:
-        UnreachableError: If this machine runs none.
+        UnreachableError: If this machine runs none, or this Ray cannot tell.
     """
-    services.find_gcs_addresses.cache_clear()  # type: ignore[attr-defined]
+    services = _find("ray._private.services")
+    find = getattr(services, "get_ray_address_from_environment", None)
+    if find is None:
+        raise UnreachableError("this version of Ray cannot tell: give the head's HOST:PORT instead")
+    if reset := getattr(getattr(services, "find_gcs_addresses", None), "cache_clear", None):
+        reset()
     try:
-        return str(services.get_ray_address_from_environment("auto", None))
+        return str(find("auto", None))
     except ConnectionError as error:
         raise UnreachableError(f"this machine runs no Ray: {error}") from error
 
 
 def count_local_resources(object_store_bytes: int) -> Mapping[str, float]:
-    """Returns the resources that Ray would detect on this machine, without starting it."""
-    spec = ResourceAndLabelSpec(object_store_memory=object_store_bytes)
+    """Returns the resources that Ray would detect on this machine, without starting it.
+
+    Without this part of Ray, they are the CPUs alone: GPUs are then used on clusters only.
+    """
+    specification = _find("ray._private.resource_and_label_spec")
+    if not hasattr(specification, "ResourceAndLabelSpec"):
+        return {"CPU": os.cpu_count() or 1}
+    spec = specification.ResourceAndLabelSpec(object_store_memory=object_store_bytes)
     spec.resolve(is_head=True, node_ip_address="127.0.0.1")
-    resources: Mapping[str, float] = spec.to_resource_dict()  # type: ignore[no-untyped-call]
+    resources: Mapping[str, float] = spec.to_resource_dict()
     return resources
 
 
-def owns_head() -> bool:
-    """Returns whether this process started the Ray that it is connected to."""
-    return worker._global_node is not None and worker._global_node.is_head()
+@dataclass(frozen=True)
+class AutoscalerReport:
+    """Report of a cluster's autoscaler.
+
+    Attributes:
+        infeasible: Demands that the newer autoscaler cannot meet; its public status omits them.
+        node_types: Types of nodes that the older one knows, by its own names.
+    """
+
+    infeasible: list[dict[str, float]] = field(default_factory=list)
+    node_types: tuple[str, ...] = ()
 
 
-def dead_processes() -> list[str]:
-    """Returns the names of processes that died of the Ray that this process started."""
-    head = worker._global_node
-    return [name for name, _ in head.dead_processes()] if head is not None else []
+def autoscaler_report() -> AutoscalerReport:
+    """Returns the report of a cluster's autoscaler; an empty one where this Ray has none.
 
-
-def old_autoscaler_report() -> Mapping[str, Any]:
-    """Returns the report of Ray's older autoscaler, which has no public form; empty without one."""
-    report = internal_kv._internal_kv_get("__autoscaling_status")
-    return (json.loads(report).get("autoscaler_report") or {}) if report else {}
-
-
-def write_cluster_value(key: str, value: bytes) -> None:
-    """Stores a value in the cluster's key-value store, which has no public interface."""
-    internal_kv._internal_kv_put(key, value)
-
-
-def read_cluster_values(prefix: str) -> dict[str, bytes]:
-    """Returns the values in the cluster's key-value store whose keys begin with a prefix."""
-    keys = internal_kv._internal_kv_list(prefix)
-    values = {key.decode(): internal_kv._internal_kv_get(key) for key in keys}
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def delete_cluster_value(key: str) -> None:
-    """Deletes a value in the cluster's key-value store, if there is one."""
-    internal_kv._internal_kv_del(key)
-
-
-def infeasible_bundles() -> list[dict[str, float]]:
-    """Returns the demands that the newer autoscaler cannot meet; its public status omits them."""
-    client = _raylet.GcsClient(ray.get_runtime_context().gcs_address)  # type: ignore[attr-defined]
-    reply: Any = autoscaler_pb2.GetClusterStatusReply()  # type: ignore[attr-defined]
+    Raises:
+        ray.exceptions.RpcError: If the head does not answer in time.
+    """
+    raylet, messages = _find("ray._raylet"), _find("ray.core.generated.autoscaler_pb2")
+    if raylet is None or messages is None or not hasattr(raylet, "GcsClient"):
+        return AutoscalerReport()
+    client = raylet.GcsClient(ray.get_runtime_context().gcs_address)
+    reply = messages.GetClusterStatusReply()
     reply.ParseFromString(client.get_cluster_status(timeout_s=_GCS_SECONDS))
     groups = reply.autoscaling_state.infeasible_gang_resource_requests
-    return [dict(request.resources_bundle) for group in groups for request in group.requests]
+    infeasible = [dict(r.resources_bundle) for group in groups for r in group.requests]
+    older = json.loads(client.internal_kv_get(b"__autoscaling_status", None, _GCS_SECONDS) or b"{}")
+    types = (older.get("autoscaler_report") or {}).get("active_nodes") or {}
+    return AutoscalerReport(infeasible, tuple(types))
 
 
-def reload_auth_settings() -> None:
-    """Makes Ray read its variables for authentication again; it caches them when it loads."""
-    _raylet.Config.initialize("")  # type: ignore[attr-defined]
-    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
-
-
-def loopback_only() -> AbstractContextManager[None]:
-    """Makes Ray use 127.0.0.1 as its node's address, so that it listens nowhere else.
-
-    `ray.init` replaces a loopback address by the machine's own. This constant is what keeps Ray on
-    loopback on desktop systems.
-    """
-    return _replace(ray_constants, ENABLE_RAY_CLUSTER=False)
-
-
-@contextmanager
-def without_extra_servers() -> Iterator[None]:
-    """Makes Ray start no autoscaler, log monitor or dashboard server, and an agent without modules.
-
-    A Ray for one driver uses none of them. They take almost three seconds of a core. `ray.init`
-    waits for the server, and workers start after the agent. A raylet refuses to run without one.
-    """
-    options: Any = {"no_monitor": True, "include_log_monitor": False}
-    params = partial(parameter.RayParams, **options)
-    build_command = services._build_python_executable_command_memory_profileable
-
-    def build_agent_command(component: str, *arguments: Any) -> list[str]:
-        command: list[str] = build_command(component, *arguments)
-        is_agent = component == ray_constants.PROCESS_TYPE_DASHBOARD_AGENT
-        return [*command, "-P", "-c", _BARE_AGENT] if is_agent else command
-
-    with (
-        _replace(parameter, RayParams=params),
-        _replace(node.Node, start_api_server=lambda self, **options: None),
-        # Without the dashboard's dependencies, an agent starts no servers.
-        _replace(utils, get_dashboard_dependency_error=lambda: ImportError()),
-        _replace(services, _build_python_executable_command_memory_profileable=build_agent_command),
-    ):
-        yield
-
-
-def noticing_its_node() -> AbstractContextManager[None]:
-    """Makes `ray.init` notice at once that its own node has started.
-
-    Ray asks once a second, and nothing else happens meanwhile. After ten seconds, or where the head
-    does not answer in time, Ray's own way of waiting, which knows when to give up, takes over.
-    """
-    get_node = services.get_node
-
-    def wait_and_get(gcs_address: str, node_id: str) -> Any:
-        with suppress(RpcError):
-            client = _raylet.GcsClient(gcs_address)  # type: ignore[attr-defined]
-            deadline = time.monotonic() + _NOTICE_SECONDS
-            while (
-                not client.get_all_node_info(timeout=_GCS_SECONDS) and time.monotonic() < deadline
-            ):
-                time.sleep(_POLL_SECONDS)
-        return get_node(gcs_address, node_id)  # type: ignore[no-untyped-call]
-
-    return _replace(services, get_node=wait_and_get)
-
-
-def without_worker_messages() -> AbstractContextManager[None]:
-    """Keeps Ray's messages about dead workers off standard output; callers report failures."""
-    return _replace(worker, _worker_logs_enabled=False)
-
-
-@contextmanager
-def keeping_sigterm() -> Iterator[None]:
-    """Keeps this process's handler of SIGTERM, which `ray.init` and `ray.shutdown` replace.
-
-    Ray's own handler would end the process in the middle of a start.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGTERM)
+def _find(module: str) -> Any:
+    """A private module of Ray; None where this version has none."""
     try:
-        with _replace(utils, set_sigterm_handler=lambda sigterm_handler: None):
-            yield
-    finally:
-        if handler is not None:  # None: installed by a C library, which Python cannot restore
-            signal.signal(signal.SIGTERM, handler)
-
-
-@contextmanager
-def _replace(owner: object, **values: Any) -> Iterator[None]:
-    originals = {name: getattr(owner, name) for name in values}
-    for name, value in values.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name, value in originals.items():
-            setattr(owner, name, value)
+        return import_module(module)
+    except ImportError:
+        return None

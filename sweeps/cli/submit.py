@@ -195,7 +195,7 @@ def _check_cluster(client: JobClient, study: spec.Study, job: SweepJob) -> None:
     typer.echo(f"checking {client.address} first; --no-check skips this", err=True)
     report = examine_remotely(client, job.storage, job.tracking_uri, study, job.data, job.files)
     for check in report.checks:
-        if check.state == "warning" and check.subject != "listeners":  # no harm to the sweep
+        if check.state == "warning":
             say(f"Warning: {_describe(check)}", err=True)
     if lines := [f"  {_describe(check)}; {check.remedy}" for check in report.failed]:
         raise InputError("\n".join(["the cluster fails checks; nothing was submitted:", *lines]))

@@ -19,7 +19,6 @@ import tracking
 from cluster.auth import TOKEN_PATH, read_private
 from cluster.connection import Connection, Machine, alive_nodes, connect, local_machine
 from cluster.errors import SecretError
-from cluster.exposure import is_open_to_others, open_ports
 from cluster.nodes import NoAnswer, node_names, on_every_node
 from cluster.probe import probe
 from privnets.credentials import redact
@@ -60,11 +59,6 @@ _MARK_BYTES = 2**17  # Large enough to show a full disk.
 _GPU_ADVICE = "install a torch for the CUDA of nvidia-smi, or start Ray there with --num-gpus 0"
 _NODE_ADVICE = "read the raylet's log there (/tmp/ray/session_latest/logs), then restart Ray there"
 _SHARE_ADVICE = "mount the same file system on every node, or give a URI (s3://...) as --storage"
-_PORTS_ADVICE = (
-    "keep these ports within a private network or a firewall; let the dashboard listen on loopback "
-    "(--dashboard-host=127.0.0.1) and use an SSH tunnel; serve MLflow with accounts (sweeps serve)"
-)
-_LOGS_ADVICE = "start Ray there with --temp-dir below a directory of mode 0700"
 _ADVICE: Final = {
     "data": "`sweeps data fetch NAME` fetches it on this machine, with --address ADDRESS on every "
     "node; --from DIR copies it from a directory that all nodes see; --data DIR names a shared one",
@@ -173,7 +167,6 @@ def _examine_machine(
         needs_gpus = asked not in (0, "auto")  # with auto, a run leaves out what torch cannot use
         parts["versions"] = lambda: [check_versions(task.versions)]
         parts["memory"] = lambda: check_memory(machine.cpus)
-        parts["exposure"] = check_exposure
         parts["GPUs"] = lambda: [check_gpus(machine.gpus, needs_gpus, _PART_SECONDS - 1)]
     if task.is_driver:
         parts["tracking"] = lambda: [check_tracking(tracking_uri, is_local)]
@@ -229,23 +222,6 @@ def check_gpus(promised: float, is_needed: bool, seconds: float) -> Check:
         problem = str(error)
     found = f"Ray counts {promised:g}; {problem}"
     return Check("GPUs", "failed" if is_needed else "warning", found, _GPU_ADVICE)
-
-
-def check_exposure() -> list[Check]:
-    """Checks what others reach of this machine: ports of Ray and MLflow and, on a node, logs."""
-    checks = [Check("listeners", "ok", "none of Ray and MLflow beyond loopback")]
-    if ports := open_ports():
-        listed = "; ".join(f"{name}: {', '.join(map(str, n))}" for name, n in ports.items())
-        found = f"ports open beyond loopback: {listed}"
-        checks = [Check("listeners", "warning", found, _PORTS_ADVICE)]
-    logs = Path("/proc/self/fd/1").resolve().parent  # Ray writes the output of its workers there
-    if ray.is_initialized() and logs.name == "logs":
-        found = f"other users of the machine can read {logs}"
-        check = Check("logs", "ok", f"only the owner can read {logs}")
-        checks += [
-            Check("logs", "warning", found, _LOGS_ADVICE) if is_open_to_others(logs) else check
-        ]
-    return checks
 
 
 def check_secret_files(in_cluster: bool) -> list[Check]:

@@ -22,7 +22,7 @@ from cluster.connection import check_address, connect, local_machine
 from cluster.errors import ConnectError
 from privnets.credentials import redact
 from sweeps.engine.capacity import cluster_capacity
-from sweeps.engine.display import Display, SweepProgress, display_progress, line_display
+from sweeps.engine.display import Display, display_progress, line_display
 from sweeps.engine.node_data import check_data_on_nodes
 from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.scheduler import (
@@ -38,7 +38,7 @@ from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
 from sweeps.publishing.process import PublisherProcess, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.display import DisplayedResult
-from sweeps.report.summary import preload_plotting, write_summary
+from sweeps.report.summary import write_summary
 from sweeps.store.filesystem import (
     DEFAULT_STORAGE,
     absolute_storage,
@@ -320,18 +320,11 @@ def _logging_errors(ledger: Ledger) -> Iterator[None]:
 def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
     """Trains what the ledger lacks; returns early once the run must end."""
     heartbeat.phase = "training"
-    run.tracker.displays.append(_preload_plotting)
     try:
         run_pending_packs(run)
     except Interrupted:
         if run.stop.is_urgent:
             raise
-
-
-def _preload_plotting(progress: SweepProgress) -> None:
-    """Loads the plotting libraries in a thread once workers train, whose start they would delay."""
-    if progress.rate is not None:
-        preload_plotting()
 
 
 def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> DisplayedResult | None:

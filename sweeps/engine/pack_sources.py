@@ -36,18 +36,7 @@ from sweeps.study.spec import budget_seconds
 
 
 class PackSource(ABC):
-    """Packs in the order in which they are trained.
-
-    Attributes:
-        known: Packs that are known from the start.
-    """
-
-    known: Sequence[Pack]
-
-    @property
-    @abstractmethod
-    def max_packs(self) -> int:
-        """Largest number of packs that there may be."""
+    """Packs in the order in which they are trained."""
 
     @property
     @abstractmethod
@@ -77,14 +66,8 @@ class PlannedPacks(PackSource):
 
     def __init__(self, packs: Sequence[Pack]) -> None:
         """Starts with the first pack."""
-        self.known = packs
         self._packs = deque(packs)
         self._unfinished = {pack.pack_id for pack in packs}
-
-    @property
-    def max_packs(self) -> int:
-        """Number of packs if each is divided down to single trainings."""
-        return 2 * sum(len(pack.replicates) for pack in self.known)
 
     @property
     def is_finished(self) -> bool:
@@ -114,16 +97,10 @@ class LimitedPacks(PackSource):
 
     def __init__(self, source: PackSource, budget: int | str) -> None:
         """Starts to count, from now on; see `SearchSpec.budget`."""
-        self.known = source.known
         self._source = source
         self._unfinished: set[str] = set()
         self._trainings_left, seconds = budget_trainings(budget), budget_seconds(budget)
         self._end = math.inf if seconds is None else time.monotonic() + seconds
-
-    @property
-    def max_packs(self) -> int:
-        """Largest number of packs of the other source."""
-        return self._source.max_packs
 
     @property
     def is_finished(self) -> bool:
@@ -187,7 +164,6 @@ class SearchedPacks(PackSource):
             copy: Copies replicates of a new ask that other sweeps have, and returns these.
         """
         self.plan = plan
-        self.known = pending
         self._ledger = ledger
         self._make_packs = make_packs
         self._on_ask = on_ask
@@ -202,11 +178,6 @@ class SearchedPacks(PackSource):
         for number, ask in enumerate(plan.asks):
             self._note_members(number, ask)
         self._add_packs(pending)
-
-    @property
-    def max_packs(self) -> int:
-        """Number of packs if each is divided down to single trainings."""
-        return 2 * self.plan.trainings + len(self.known)
 
     @property
     def is_finished(self) -> bool:

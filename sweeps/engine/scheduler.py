@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from itertools import cycle
-from threading import Thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -35,7 +33,6 @@ from sweeps.engine.pack_sources import (
 )
 from sweeps.engine.pack_trainer import checkpoint_label
 from sweeps.engine.progress import ProgressTracker
-from sweeps.engine.sharing import ClusterShare, cluster_share
 from sweeps.engine.signals import StopRequest
 from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.cost_curves import CostCurve
@@ -147,10 +144,8 @@ def run_pending_packs(run: SweepRun) -> None:
         _resolve_auto(run, [_usable_machine(run)])  # the Ray that starts has the CPUs of its packs
     with _open_ray(run) as connection:
         _resolve_auto(run, _usable_machines(run, connection))
-        resources, name = run.plan.study.resources, str(run.ledger.directory.run_id)
         try:
-            with cluster_share(connection, resources, name, run.tracker.recording) as share:
-                _train(run, connection, share, replicates, _stop_condition(run, connection))
+            _train(run, connection, replicates, _stop_condition(run, connection))
         except LocalRayDied as error:
             run.tracker.warn(str(error))
 
@@ -201,7 +196,6 @@ def _usable_machines(run: SweepRun, connection: Connection) -> list[Machine]:
 def _train(
     run: SweepRun,
     connection: Connection,
-    share: ClusterShare,
     replicates: Replicates,
     should_stop: Callable[[], bool],
 ) -> None:
@@ -222,7 +216,8 @@ def _train(
     if (budget := run.plan.study.search.budget) is not None:
         source = LimitedPacks(source, budget)
     if not should_stop():
-        run_packs(source, share, run.tracker, should_stop)
+        most = slots(machines, resources) if connection.started else None
+        run_packs(source, run.tracker, should_stop, most)
         run.is_budget_spent = isinstance(source, LimitedPacks) and source.is_cut_off
 
 
@@ -347,7 +342,6 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
     """Joins a cluster or starts a Ray for a block; progress then counts its machines."""
     tracker = run.tracker
     tracker.doing = "starting Ray" if run.address is None else f"joining Ray at {run.address}"
-    Thread(target=_load_tune).start()
     with run.stop.interruptible():
         connection = connect_ray(
             run.plan, run.address, run.resume_command, dashboard=run.on_dashboard is not None
@@ -363,16 +357,10 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
         yield connection
 
 
-def _load_tune() -> None:
-    """Loads Tune, which takes most of a second, while Ray starts."""
-    with suppress(Exception):  # `_train` loads it again, and shows why it cannot be loaded
-        import_module("sweeps.engine.tune_backend")
-
-
 def connect_ray(
     plan: Plan, address: str | None, resume_command: str, *, dashboard: bool = False
 ) -> Connection:
-    """Joins a cluster, or starts a Ray that is as large as packs need and loads their modules.
+    """Joins a cluster, or starts a Ray that is as large as packs need.
 
     If the cluster's head dies, Ray's message shows `resume_command`. A Ray that is started has
     Ray's dashboard if `dashboard` is true.
@@ -382,12 +370,7 @@ def connect_ray(
         return connect(address, advice=advice)
     resources = plan.study.resources
     cpus = resources.pack_cpus * cluster_capacity([local_machine()], resources).workers
-    experiment = privnets.experiment(plan.study.experiment)
-    own_modules = (type(experiment).__module__, *experiment.training_modules)
-    modules = ("sweeps.engine.preload", "sweeps.engine.worker", *own_modules)
-    return connect(
-        cpus=max(1, math.ceil(cpus)), modules=modules, advice=advice, dashboard=dashboard
-    )
+    return connect(cpus=max(1, math.ceil(cpus)), advice=advice, dashboard=dashboard)
 
 
 def _stop_condition(run: SweepRun, connection: Connection) -> Callable[[], bool]:

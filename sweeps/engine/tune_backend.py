@@ -1,14 +1,10 @@
-"""Trains packs with Ray Tune: one trial per pack, on actors that are used again.
+"""Trains packs with Ray Tune: one long trial per worker, which trains one pack after another.
 
-This is the only module that touches Tune's private parts. It refuses another minor version of Ray,
-and `tests/sweeps/engine/test_tune_backend.py` fails when an upgrade removes such a part. Tune has
-no public way to:
+A trial per pack would cost the start of an actor each time. Tune's `reuse_actors` does not help:
+Tune gives a free actor to a trial that waits, and ends the actor that starts for that trial. So
+packs shorter than a start would keep a sweep on a single actor.
 
-- keep packs that wait for an actor in order, and give up actors that another sweep is to have
-  (`_PackScheduler`),
-- forget the history of metrics of a finished trial (`_TuneCallback.on_trial_complete`),
-- end one trial whose actor does not answer (`_TimeLimit`),
-- start actors in processes that are ready, and leave out MLflow (`_patched_tune`).
+The driver gives a worker its next pack when Tune reports the end of the last one.
 """
 
 from __future__ import annotations
@@ -19,8 +15,10 @@ import re
 import signal
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -28,29 +26,34 @@ from unittest.mock import patch
 
 import ray
 from ray import tune
-from ray.air._internal import usage
 from ray.tune import Callback, CheckpointConfig
-from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import FIFOScheduler
-from ray.tune.search import BasicVariantGenerator
+from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
-from cluster.ray_internals import check_version
 from privnets.data.user_files import portable_folder
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_sources import PackSource
 from sweeps.engine.progress import ProgressTracker, is_crash
-from sweeps.engine.sharing import ClusterShare
 from sweeps.engine.worker import Worker, encode_pack
+from sweeps.planning.packing import Pack
 from sweeps.store.filesystem import Directory
 
 _MAX_RETRIES: Final = 3
+# Workers of a shared cluster leave between two packs after a turn, so that packs of other sweeps
+# that wait in Ray's queue are next. A start costs seconds.
+_TURN_SECONDS: Final = 300.0
+_IDLE_SECONDS: Final = 10.0
+# Requests for workers that wait are the demand that an autoscaler sees. They let a cluster double
+# at once, within these bounds.
+_MIN_REQUESTS: Final = 4
+_MAX_REQUESTS: Final = 64
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _SETTINGS: Final = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # Tune's own state grows with every pack
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # nothing reads Tune's own state
+    "TUNE_MAX_PENDING_TRIALS_PG": str(_MAX_REQUESTS),
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "600",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
@@ -59,21 +62,24 @@ _LOGGERS: Final = ("ray.tune", "ray.train", "ray.air")
 
 def run_packs(
     source: PackSource,
-    share: ClusterShare,
     tracker: ProgressTracker,
     should_stop: Callable[[], bool],
+    most: int | None,
 ) -> None:
     """Trains packs in the order of their source; a pack whose worker was lost is tried again.
 
-    It never has more workers than the sweep's share of the cluster for longer than a pack takes.
-
     Once `should_stop` is true, packs in training are kept as checkpoints and the run ends.
+
+    Args:
+        source: Packs.
+        tracker: Receives the workers' reports.
+        should_stop: Polled about ten times a second.
+        most: Largest number of workers, all of which may be kept to the end; None for a cluster
+            that others use as well, or that grows.
     """
-    check_version()
     ledger, resources = tracker.ledger, tracker.plan.study.resources
     trainable = tune.with_parameters(
         Worker,
-        packs={pack.pack_id: encode_pack(pack) for pack in source.known},
         storage=ledger.storage,
         sweep=ledger.sweep,
         run_id=ledger.directory.run_id,
@@ -81,27 +87,23 @@ def run_packs(
         folder=portable_folder(tracker.plan.study.source.folder),
         memory_limit=resources.memory_limit,
     )
-    search = _PackSearch(source, share)
-    scheduler = _PackScheduler(share)
-    with _patched_tune(), _state_directory(ledger.directory) as state:
+    workers = _Workers(source, tracker, most)
+    with _quiet_tune(), _state_directory(ledger.directory) as state:
         # Not `Tuner`, which unpickles the errors that it finds on disk.
         tune.run(
             tune.with_resources(trainable, tune.PlacementGroupFactory([resources.bundle()])),
             name="tune",
             storage_path=state,
-            config={"pack": tune.sample_from(lambda spec: search.pack_id)},
-            num_samples=source.max_packs,
-            search_alg=search,
-            scheduler=scheduler,
-            reuse_actors=True,
-            max_failures=_MAX_RETRIES,
+            num_samples=-1,  # as many as `_WorkerSearch` suggests
+            search_alg=_WorkerSearch(workers, should_stop),
             raise_on_failed_trial=False,
             checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            callbacks=[_TuneCallback(tracker, scheduler, source)],
-            stop=_StopWhen(should_stop),
-            trial_dirname_creator=_trial_name,
+            callbacks=[_TuneCallback(workers)],
+            stop=_StopWhen(lambda: should_stop() or workers.is_over),
             verbose=0,
         )
+    if workers.failure is not None:
+        tracker.warn(f"no worker could be started: {workers.failure}")
 
 
 @contextmanager
@@ -124,17 +126,210 @@ def _state_directory(sweep: Directory) -> Iterator[str]:
             state.remove()
 
 
-class _TuneCallback(Callback):
-    """Passes Tune's events to a tracker. An exception in a callback would end the sweep."""
+@dataclass
+class _Worker:
+    """Worker as the driver knows it.
 
-    def __init__(
-        self, tracker: ProgressTracker, scheduler: _PackScheduler, source: PackSource
-    ) -> None:
+    Attributes:
+        since: When it started, by the monotonic clock.
+        handle: Handle of its actor; None until its first report.
+        pack: Pack in training; None while it is idle.
+        idle_since: When it became idle.
+        deadline: When its pack reaches the study's time limit.
+        is_late: Whether it was ended because of that limit.
+        is_leaving: Whether it was told to end.
+    """
+
+    since: float
+    handle: Any = None
+    pack: Pack | None = None
+    idle_since: float = 0.0
+    deadline: float | None = None
+    is_late: bool = False
+    is_leaving: bool = False
+
+
+class _Workers:
+    """Workers of a run, by Tune's ids of their trials, and the packs that they train.
+
+    Attributes:
+        failure: Why no worker can be started; None while there is hope.
+    """
+
+    def __init__(self, source: PackSource, tracker: ProgressTracker, most: int | None) -> None:
+        self.failure: str | None = None
         self._source = source
         self._tracker = tracker
-        self._scheduler = scheduler
-        self._time_limit = _TimeLimit(tracker.plan.study.resources.time_limit)
+        self._time_limit = tracker.plan.study.resources.time_limit
+        concurrency = tracker.plan.study.resources.concurrency
+        self._most = most if concurrency == "auto" else concurrency
+        self._is_shared = most is None
+        self._requested: set[str] = set()  # trials whose actor waits for resources
+        self._workers: dict[str, _Worker] = {}
+        self._ready: deque[Pack] = deque()  # packs for workers that have none yet
+        self._losses: Counter[str] = Counter()  # by pack
         self._crashed: set[str] = set()  # packs that crashed a worker
+        self._failed_starts = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all packs have ended, or no worker can be started."""
+        return self._source.is_finished or self.failure is not None
+
+    def request(self, trial: str) -> bool:
+        """Whether a worker is needed for a pack that waits; notes the trial as requested."""
+        if self._is_full():
+            return False
+        idle = [w for w in self._workers.values() if w.pack is None and not w.is_leaving]
+        free = len(self._requested) + len(idle)
+        while len(self._ready) <= free and (pack := self._source.take()) is not None:
+            self._ready.append(pack)
+        if len(self._ready) <= free:
+            return False
+        self._requested.add(trial)
+        return True
+
+    def start(self, trial: str) -> None:
+        """Notes that the actor of a trial is alive."""
+        self._requested.discard(trial)
+        self._workers[trial] = _Worker(since=time.monotonic(), idle_since=time.monotonic())
+
+    def report(self, trial: str, result: dict[str, Any]) -> None:
+        """Passes a report on, and gives an idle worker its next pack."""
+        worker = self._workers[trial]
+        if "worker" in result:
+            self._failed_starts = 0
+            worker.handle = result["worker"]
+        elif worker.pack is not None:
+            self._report_pack(worker, worker.pack, result)
+        if worker.pack is None and not worker.is_leaving:
+            self._give_pack(worker)
+
+    def poll(self) -> None:
+        """Ends workers that are late or superfluous; tells whether all wait for resources."""
+        self._tracker.set_waiting(self._is_shared and bool(self._requested) and not self._workers)
+        now = time.monotonic()
+        for worker in self._workers.values():
+            if worker.deadline is not None and worker.deadline < now:
+                worker.deadline, worker.is_late = None, True
+                ray.kill(worker.handle)
+            is_idle = worker.pack is None and now - worker.idle_since > _IDLE_SECONDS
+            if self._is_shared and is_idle and worker.handle is not None:
+                self._dismiss(worker)
+
+    def end(self, trial: str, details: str | None = None) -> None:
+        """Notes the end of a worker; after a failure its pack is tried again, divided or failed.
+
+        Args:
+            trial: Its trial.
+            details: Tune's error text after a failure.
+        """
+        self._requested.discard(trial)
+        worker = self._workers.pop(trial, None)
+        if worker is not None and worker.pack is not None:
+            self._lose_pack(worker, worker.pack, details or "the worker ended")
+        elif details is not None and (worker is None or worker.handle is None):
+            self._failed_starts += 1
+            has_others = any(other.handle is not None for other in self._workers.values())
+            if self._failed_starts > _MAX_RETRIES and not has_others:
+                self.failure = _last_failure(details)
+
+    def _is_full(self) -> bool:
+        if self._most is not None and len(self._requested) + len(self._workers) >= self._most:
+            return True
+        return len(self._requested) >= max(_MIN_REQUESTS, len(self._workers))
+
+    def _give_pack(self, worker: _Worker) -> None:
+        if self._is_shared and time.monotonic() - worker.since > _TURN_SECONDS:
+            self._dismiss(worker)
+            return
+        pack = self._ready.popleft() if self._ready else self._source.take()
+        if pack is None:
+            return
+        worker.pack = pack
+        if self._time_limit is not None:
+            worker.deadline = time.monotonic() + self._time_limit
+        self._tracker.start_pack(pack.pack_id)
+        worker.handle.accept.remote(encode_pack(pack))  # before the next step, which Tune requests
+
+    def _dismiss(self, worker: _Worker) -> None:
+        if not worker.is_leaving:
+            worker.is_leaving = True
+            worker.handle.leave.remote()
+
+    def _report_pack(self, worker: _Worker, pack: Pack, result: dict[str, Any]) -> None:
+        if result["has_ended"]:
+            worker.pack, worker.deadline, worker.idle_since = None, None, time.monotonic()
+        if result["divides"]:
+            self._divide(pack, result["failure"])
+        elif result["failure"]:
+            self._fail(pack, result["failure"], result["details"])
+        else:
+            self._tracker.advance_pack(
+                pack.pack_id, result["share"], result["node"], result["live"]
+            )
+            if result["has_ended"]:
+                self._source.end_pack(pack.pack_id)
+        if result["problem"]:
+            self._tracker.warn(result["problem"])
+
+    def _lose_pack(self, worker: _Worker, pack: Pack, details: str) -> None:
+        pack_id, reason = pack.pack_id, _last_failure(details)
+        if worker.is_late:
+            late = f"time limit of {self._time_limit:g} s reached (resources.time_limit)"
+            self._fail(pack, late, details)
+            return
+        self._losses[pack_id] += 1
+        if is_crash(reason):
+            self._crashed.add(pack_id)
+        can_divide = pack_id in self._crashed and self._tracker.is_divisible(pack_id)
+        if can_divide and self._losses[pack_id] > 1:
+            self._divide(pack, reason)
+        elif self._losses[pack_id] > _MAX_RETRIES:
+            self._fail(pack, reason, details)
+        else:
+            self._tracker.lose_pack(pack_id, reason)
+            self._ready.appendleft(pack)
+
+    def _fail(self, pack: Pack, reason: str, details: str) -> None:
+        self._source.end_pack(pack.pack_id)
+        self._tracker.fail_pack(pack.pack_id, reason, details)
+
+    def _divide(self, pack: Pack, reason: str) -> None:
+        """Trains the halves of a pack instead, so that one point cannot take others with it."""
+        halves = self._source.divide_pack(pack)
+        self._tracker.divide_pack(pack.pack_id, halves, reason)
+
+
+class _WorkerSearch(Searcher):
+    """Asks Tune for a trial whenever a worker is needed."""
+
+    def __init__(self, workers: _Workers, should_stop: Callable[[], bool]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._workers = workers
+        self._should_stop = should_stop
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
+        """An empty configuration; None if no worker is needed now."""
+        if self._should_stop() or self._workers.is_over:
+            return Searcher.FINISHED
+        return {} if self._workers.request(trial_id) else None
+
+    def on_trial_complete(self, *arguments: Any, **named: Any) -> None:
+        """Does nothing; `_TuneCallback` sees the same events."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Saves nothing, as no state of Tune is read back."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restores nothing."""
+
+
+class _TuneCallback(Callback):
+    """Passes Tune's events to the workers. An exception in a callback would end the sweep."""
+
+    def __init__(self, workers: _Workers) -> None:
+        self._workers = workers
         self._on_notice = signal.getsignal(signal.SIGUSR1)
 
     def setup(self, *_: Any, **__: Any) -> None:
@@ -143,176 +338,23 @@ class _TuneCallback(Callback):
             signal.signal(signal.SIGUSR1, self._on_notice)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
-        self._tracker.set_waiting(self._scheduler.is_waiting)
-        self._time_limit.end_late_trials()
+        self._workers.poll()
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        self._tracker.start_pack(trial.config["pack"])
-        self._time_limit.start(trial)
-
-    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        reason = _last_failure(_error_text(trial))
-        self._tracker.lose_pack(trial.config["pack"], reason)
-        if is_crash(reason):
-            self._crashed.add(trial.config["pack"])
-            if self._tracker.is_divisible(trial.config["pack"]):
-                trial.max_failures = trial.num_failures  # the second crash divides the pack
+        self._workers.start(trial.trial_id)
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
-        pack_id = trial.config["pack"]
-        if result["divides"]:
-            self._divide(pack_id, result["failure"])
-        elif result["failure"]:
-            self._tracker.fail_pack(pack_id, result["failure"], result["details"])
-        else:
-            self._tracker.advance_pack(pack_id, result["share"], result["node"], result["live"])
-        if result["problem"]:
-            self._tracker.warn(result["problem"])
+        self._workers.report(trial.trial_id, result)
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **_: Any
     ) -> None:
-        self._source.end_pack(trial.config["pack"])
-        self._time_limit.finish(trial)
-        # Tune keeps the history of metrics until its end: most of what a long sweep would hold.
-        trial.run_metadata.metric_analysis.clear()
-        trial.run_metadata.metric_n_steps.clear()
+        self._workers.end(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        pack_id, details = trial.config["pack"], _error_text(trial)
-        late, reason = self._time_limit.finish(trial), _last_failure(details)
-        has_crashed = pack_id in self._crashed or is_crash(reason)
-        if late is None and has_crashed and self._tracker.is_divisible(pack_id):
-            self._divide(pack_id, reason)
-        else:
-            self._source.end_pack(pack_id)
-            self._tracker.fail_pack(pack_id, late or reason, details)
-
-    def _divide(self, pack_id: str, reason: str) -> None:
-        """Trains the halves of a pack instead, so that one point cannot take others with it."""
-        halves = self._source.divide_pack(self._tracker.packs[pack_id])
-        self._tracker.divide_pack(pack_id, halves, reason)
-
-
-class _TimeLimit:
-    """Ends the workers of packs that train longer than a limit; Tune does not try them again."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
-        self._deadlines: dict[Trial, float] = {}
-        self._late: set[Trial] = set()
-
-    def start(self, trial: Trial) -> None:
-        if self._seconds is not None:
-            self._deadlines[trial] = time.monotonic() + self._seconds
-
-    def end_late_trials(self) -> None:
-        now = time.monotonic()
-        for trial in [trial for trial, deadline in self._deadlines.items() if deadline < now]:
-            del self._deadlines[trial]
-            if (actor := trial.temporary_state.ray_actor) is not None:
-                self._late.add(trial)
-                trial.max_failures = 0
-                ray.kill(actor)
-
-    def finish(self, trial: Trial) -> str | None:
-        """Forgets a trial; returns the reason if it was ended."""
-        self._deadlines.pop(trial, None)
-        if trial not in self._late:
-            return None
-        self._late.remove(trial)
-        return f"time limit of {self._seconds:g} s reached (resources.time_limit)"
-
-
-class _PackSearch(BasicVariantGenerator):
-    """Makes a trial of each pack of a source, once the source has it and the share has room.
-
-    Attributes:
-        pack_id: Pack of the trial that is being made.
-    """
-
-    def __init__(self, source: PackSource, share: ClusterShare) -> None:
-        super().__init__()
-        self._source = source
-        self._share = share
-        self._known = {pack.pack_id for pack in source.known}
-        self.pack_id = ""
-
-    def next_trial(self) -> Trial | None:
-        """Trial of the next pack; None if there is none now or the share is used up."""
-        # A source that had no more packs may have some again, and the share follows from that. And
-        # Tune would block until there is a first trial.
-        limit = max(1, self._share.limit + (not self._share.has_more))
-        if self.is_finished() or len(self._live_trials) >= limit:
-            return None
-        pack = self._source.take()
-        self._share.has_more = pack is not None
-        if pack is None:
-            if self._source.is_finished:
-                self.set_finished()  # type: ignore[no-untyped-call]
-            return None
-        self.pack_id = pack.pack_id
-        trial: Trial = super().next_trial()  # type: ignore[no-untyped-call]
-        if pack.pack_id not in self._known:  # a pack that workers were not given at their start
-            trial.config["content"] = encode_pack(pack)
-        return trial
-
-    def save_to_dir(self, *arguments: Any, **names: Any) -> None:
-        """Saves nothing, as no state of Tune is read back."""
-
-
-class _PackScheduler(FIFOScheduler):
-    """Gives a free actor to the first pack that waits for one, within the share of the sweep.
-
-    Tune's own scheduler names the first pack that has not started. Tune then gives it the next
-    free actor and kills the one that is being started for it: if packs take less time than actors
-    need to start, no second actor ever starts.
-
-    Attributes:
-        is_waiting: Whether packs wait for actors and no actor is alive.
-    """
-
-    def __init__(self, share: ClusterShare) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.is_waiting = False
-        self._share = share
-
-    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """First pack that waits for a slot while an actor is free; None without either."""
-        controller = tune_controller._tune_controller
-        held_back = self._keep_to_share(controller)
-        actors = controller._actor_manager
-        has_waiting = actors.num_pending_actors > 0 or bool(held_back)
-        self.is_waiting = has_waiting and actors.num_live_actors == 0
-        if not controller._actor_cache.num_cached_objects:
-            return None
-        requested = [controller._actor_to_trial[actor] for actor in actors.pending_actors]
-        return next(iter(requested + controller._pending_trials_list), None)
-
-    def _keep_to_share(self, controller: Any) -> list[Trial]:
-        """Ends actors at the ends of their packs beyond the share; returns packs it holds back."""
-        actors, limit = controller._actor_manager, self._share.limit
-        held = sum(actor not in controller._stopping_actors for actor in actors.live_actors)
-        self._share.held = held
-        self._share.packs = len(controller._running_trials) + len(controller._pending_trials)
-        controller._reuse_actors = held <= limit
-        if held > limit:
-            controller._cleanup_cached_actors(force_all=True)
-        room = max(0, limit - held)
-        for actor in actors.pending_actors[room:]:
-            trial = controller._actor_to_trial.pop(actor)
-            del controller._trial_to_actor[trial]
-            controller._unstage_trial_with_resources(trial)
-            actors.remove_actor(actor)
-        # Tune requests an actor for every trial of its list. It is made from all trials without an
-        # actor each time, so that none is forgotten.
-        waiting = controller._pending_trials - controller._trial_to_actor.keys()
-        ordered = sorted(waiting, key=lambda trial: trial.trial_id)
-        count = room - actors.num_pending_actors + controller._actor_cache.num_cached_objects
-        controller._pending_trials_list = ordered[:count]
-        return ordered[count:]
+        self._workers.end(trial.trial_id, _error_text(trial))
 
 
 class _StopWhen(Stopper):
@@ -332,23 +374,14 @@ class _StopWhen(Stopper):
 
 
 @contextmanager
-def _patched_tune() -> Iterator[None]:
-    """Changes Tune for the whole process while the block runs, and restores it afterwards.
-
-    Tune gives actors an environment variable of PyTorch Lightning's, so Ray would start new
-    processes for them although some are ready. It loads MLflow (two seconds) to count callbacks
-    for telemetry, which is off. Its loggers and reports repeat what the sweep itself reports.
-    """
+def _quiet_tune() -> Iterator[None]:
+    """Silences Tune's loggers and reports, which repeat what the sweep itself reports."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
-        with (
-            patch.dict(os.environ, _SETTINGS),
-            patch.object(class_cache, "DEFAULT_ENV_VARS", {}),
-            patch.object(usage, "tag_callbacks", lambda callbacks: False),
-        ):
+        with patch.dict(os.environ, _SETTINGS):
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
@@ -373,7 +406,3 @@ def _last_failure(details: str) -> str:
         return "no reason was given"
     is_exception = last[0].startswith(("ray::", "Traceback"))
     return last[-1] if is_exception else last[0]
-
-
-def _trial_name(trial: Trial) -> str:
-    return str(trial.config["pack"])

@@ -1,4 +1,4 @@
-"""Ray Tune actor that trains one pack after another."""
+"""Ray Tune worker that trains one pack after another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import resource
 import time
 import traceback
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from sweeps.store.ledger import Ledger
 
 # All reports pass through the driver's single loop, and a stage may be as short as a point.
 _REPORT_SECONDS: Final = 0.5
+_SHORTEST_WAIT_SECONDS: Final = 0.01
 # Torch's errors of a GPU, by name: the driver imports this module without torch.
 _GPU_MEMORY_ERROR: Final = "OutOfMemoryError"
 _DEVICE_ERRORS: Final = {_GPU_MEMORY_ERROR, "AcceleratorError"}
@@ -39,20 +39,23 @@ _ALLOCATED: Final = "VmData:"
 
 
 class Worker(tune.Trainable):
-    """Ray actor that trains packs one after another, each as a Tune trial of its own.
+    """Ray actor that trains one pack after another, all in one Tune trial.
 
-    Tune gets only progress. Results and checkpoints go to the sweep's storage, because Tune would
-    unpickle its own checkpoints.
+    The driver gives it each pack by a call of `accept`, which runs between two steps. Tune gets
+    only progress. Results and checkpoints go to the sweep's storage, because Tune would unpickle
+    its own checkpoints.
     """
 
     _trainer: PackTrainer | None = None
-    _size = 0  # trainings of the pack
+    _content: str | None = None  # pack in training, encoded
+    _size = 0  # its trainings
+    _is_leaving = False
+    _wait = _SHORTEST_WAIT_SECONDS
 
     def setup(  # type: ignore[override]
         self,
         config: dict[str, Any],
         *,
-        packs: Mapping[str, str],
         storage: str,
         sweep: str,
         run_id: str | None,
@@ -60,12 +63,10 @@ class Worker(tune.Trainable):
         folder: str,
         memory_limit: float | None,
     ) -> None:
-        """Prepares the actor, and accepts its first pack.
+        """Prepares the actor.
 
         Args:
-            config: The trial's configuration: `pack`, the id of a pack, and `content`, the pack,
-                if it was not known at the start.
-            packs: Pack id to pack, encoded by `encode_pack`.
+            config: Unused; all trials are equal.
             storage: Absolute path or URI of the storage.
             sweep: Name of the sweep.
             run_id: Id of the run; its lease is checked before every write.
@@ -77,28 +78,38 @@ class Worker(tune.Trainable):
         assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
         self._node = context.get_node_id()
         self._device = select_device(float(assigned.get("GPU", 0)), float(assigned.get("CPU", 0)))
-        self._packs = packs
         self._ledger = Ledger(storage, sweep, run_id)
         self._stopping = stopping
         set_portable_folder(folder)
         if memory_limit is not None:
             limit_memory(memory_limit)
-        self.reset_config(config)
+
+    def accept(self, content: str) -> None:
+        """Accepts the next pack, encoded by `encode_pack`; the next step loads it."""
+        self._trainer, self._content, self._size = None, content, 0
+        self._wait = _SHORTEST_WAIT_SECONDS
+
+    def leave(self) -> None:
+        """Ends the trial at the next step, so that others can use its resources."""
+        self._is_leaving = True
 
     def step(self) -> dict[str, Any]:
-        """Trains for half a second, or for one stage that takes longer.
+        """Trains for half a second, or for one stage that takes longer; waits without a pack.
 
-        Tune trains the pack again, on a new actor, after any error that this method raises. An
+        The driver gives the pack to another worker after any error that this method raises. An
         error that would occur again is reported instead, and the pack fails: an exception of the
         experiment, a full storage, a run that has ended.
 
         Returns:
-            `share`, `live`, `node` and `done`; `problem`, `failure`, `details`, texts or None;
+            `done`, and without a pack `worker`, the handle that accepts one. With a pack `share`,
+            `live`, `node` and `has_ended`; `problem`, `failure`, `details`, texts or None;
             `divides`: whether parts of the failed pack may succeed.
         """
+        if self._content is None or self._is_leaving:
+            return self._idle()
         failure, details, divides = None, None, False
         try:
-            self._trainer = self._trainer or self._load_pack()
+            self._trainer = self._trainer or self._load_pack(self._content)
             progress = train_for(_REPORT_SECONDS, self._trainer)
             live = {name: float(value) for name, value in progress.live().items()}
         except DataError as error:  # another node may have the data
@@ -110,27 +121,28 @@ class Worker(tune.Trainable):
             divides = self._size > 1 and may_succeed_in_parts(error)
             if may_succeed_elsewhere(error) and not divides:
                 raise
-            self._trainer, progress, live = None, PackProgress(1.0, committed=True), {}
+            progress, live = PackProgress(1.0, committed=True), {}
             failure, details = describe_failure(error), traceback.format_exc()
+        if progress.committed:
+            self._trainer = self._content = None
         return {
+            "done": False,
             "share": progress.share,
             "live": live,
             "node": self._node,
-            "done": progress.committed,
+            "has_ended": progress.committed,
             "problem": progress.problem,
             "failure": failure,
             "details": details,
             "divides": divides,
         }
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Accepts the next pack, which the next step loads.
-
-        Loading a pack here is unsafe: if the actor dies in this method, Tune does not retry.
-        """
-        self._trainer, self._pack_id, self._size = None, str(new_config["pack"]), 0
-        self._content = new_config.get("content")
-        return True
+    def _idle(self) -> dict[str, Any]:
+        """Waits for a moment, and longer each time: every report costs the driver some time."""
+        if not self._is_leaving:
+            time.sleep(self._wait)
+            self._wait = min(2 * self._wait, _REPORT_SECONDS)
+        return {"done": self._is_leaving, "worker": ray.get_runtime_context().current_actor}
 
     def cleanup(self) -> None:
         """Writes a checkpoint of the pack in training when the sweep is stopped."""
@@ -138,8 +150,8 @@ class Worker(tune.Trainable):
             with suppress(RunSupersededError):
                 self._trainer.save()
 
-    def _load_pack(self) -> PackTrainer:
-        pack = decode_pack(self._content or self._packs[self._pack_id])
+    def _load_pack(self, content: str) -> PackTrainer:
+        pack = decode_pack(content)
         self._size = len(pack.replicates)
         experiment = privnets.experiment(pack.experiment)
         points = {replicate.point_id: replicate.config for replicate in pack.replicates}

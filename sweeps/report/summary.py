@@ -5,11 +5,8 @@ Importing this module loads no plotting library; the publisher runs without them
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
 
 from sweeps.analysis.results import Result
 from sweeps.report.display import load_plots
@@ -20,12 +17,6 @@ FIGURE_FILES = tuple(
 )
 SUMMARY_FILES = ("points.parquet", "front.parquet", "front.png", "report.html", *FIGURE_FILES)
 """Names of all files of a summary; a sweep has the figures that its data allow."""
-
-
-@cache  # once per process
-def preload_plotting() -> None:
-    """Starts a thread that loads the plotting libraries, which takes about a second."""
-    Thread(target=import_module, args=("sweeps.report.plots",)).start()
 
 
 def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Final, Literal
 
@@ -39,8 +39,6 @@ _HEARTBEAT_FILE: Final = "progress.json"
 _MAX_BYTES: Final = 64 * 1024
 _LAST_HEARTBEAT_SECONDS: Final = 15.0
 _OLD_TEMPORARY_SECONDS: Final = 3600.0
-# Identifies a boot of a machine; containers share the one of their machine.
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _Count = Annotated[int, Field(ge=0)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -57,7 +55,6 @@ class Lease(BaseModel):
         run_id: The latest run; None once it has ended.
         host: Name of the driver's machine.
         process: Process id of the driver.
-        boot_id: Boot of the driver's machine; empty where the system has none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -65,7 +62,6 @@ class Lease(BaseModel):
     run_id: str | None = None
     host: str = "another machine"
     process: int = 0
-    boot_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,10 +299,13 @@ def _acquire_lock(sweep: Directory) -> AbstractContextManager[object]:
 def _refuse_unless_abandoned(sweep: Directory) -> None:
     """Raises an InputError that names the lease's holder, unless the holder is gone."""
     holder, age = _read_lease(sweep), _heartbeat_age(sweep)
-    is_here = bool(holder.boot_id) and holder.boot_id == _boot_id()
-    if _is_abandoned(holder, is_here, age, is_locked=sweep.local_path is not None):
+    # A file server may keep the lock of a machine that crashed; this machine keeps none.
+    is_alive = sweep.local_path is not None and holder.host == gethostname()
+    has_ended = sweep.local_path is None and holder.run_id is None
+    is_silent = age > ABANDONED_SECONDS and holder.run_id is not None
+    if has_ended or (is_silent and not is_alive):
         return
-    host = "this machine" if is_here else make_printable(holder.host)
+    host = "this machine" if is_alive else make_printable(holder.host)
     by = f"process {holder.process} on {host}" if holder.process else "another process"
     hint = (
         f"; if it is dead, try again {ABANDONED_SECONDS:.0f} s after its last heartbeat, which was "
@@ -314,37 +313,22 @@ def _refuse_unless_abandoned(sweep: Directory) -> None:
     )
     name = sweep.path.rpartition("/")[2]
     raise InputError(
-        f"the sweep {name!r} is being run by {by}; wait for it or stop it{'' if is_here else hint}"
+        f"the sweep {name!r} is being run by {by}; wait for it or stop it{'' if is_alive else hint}"
     )
-
-
-def _is_abandoned(holder: Lease, is_here: bool, age: float, *, is_locked: bool) -> bool:
-    """Whether a lease can be taken over, as far as it and the age of the heartbeat tell."""
-    is_silent = age > ABANDONED_SECONDS
-    if is_locked:  # perhaps by a file server that keeps the lock of a machine that crashed
-        return is_silent and holder.run_id is not None and not is_here
-    # Another container of this machine has another host name, and process ids of its own.
-    is_dead = (
-        is_here and holder.host == gethostname() and not Path(f"/proc/{holder.process}").exists()
-    )
-    return is_silent or is_dead or holder.run_id is None
 
 
 def _heartbeat_age(sweep: Directory) -> float:
-    """Seconds since the holder last wrote, by the clock of the storage."""
-    clock = f"clock-{uuid.uuid4().hex}"
-    sweep.write(clock, b"")
-    now = sweep.modified_at(clock) or 0.0
-    sweep.delete(clock)
+    """Seconds since the holder last wrote, by this machine's clock."""
     times = [sweep.modified_at(name) for name in (_LEASE_FILE, _HEARTBEAT_FILE)]
-    return now - max((time for time in times if time is not None), default=now)
+    last = max((each for each in times if each is not None), default=None)
+    return 0.0 if last is None else max(0.0, time.time() - last)
 
 
 def _start_run(sweep: Directory) -> Directory:
     """Writes the lease of a new run; returns the directory for its processes."""
     run_id = uuid.uuid4().hex
     own = replace(sweep, run_id=run_id)
-    lease = Lease(run_id=run_id, host=gethostname(), process=os.getpid(), boot_id=_boot_id())
+    lease = Lease(run_id=run_id, host=gethostname(), process=os.getpid())
     try:
         own.write(_LEASE_FILE, lease.model_dump_json().encode())
         for name in ("ledger", "checkpoints"):
@@ -379,7 +363,3 @@ def _read_lease(sweep: Directory) -> Lease:
         return Lease.model_validate_json(sweep.read(_LEASE_FILE, _MAX_BYTES))
     except (FileNotFoundError, ValidationError):
         return Lease()
-
-
-def _boot_id() -> str:
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""

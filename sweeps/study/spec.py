@@ -310,8 +310,6 @@ class Resources(_StudySection):
         memory: GiB of a node's memory that Ray reserves for a pack; 0 reserves none.
         accelerator: Type of GPU as Ray names it, such as `A100`; None for any.
         custom: Custom resources of Ray's nodes that a pack takes, with the amount of each.
-        weight: Share of the sweep where several sweeps use one cluster: with weight 2 it trains
-            twice as much at once as a sweep with weight 1.
     """
 
     cpus: Devices = "auto"
@@ -323,7 +321,6 @@ class Resources(_StudySection):
     memory: Annotated[float, Field(ge=0, le=2**20, allow_inf_nan=False)] = 0.0
     accelerator: Text | None = None
     custom: dict[Text, Positive] = Field(default_factory=dict)
-    weight: Positive = 1.0
 
     @property
     def pack_cpus(self) -> float:

@@ -161,31 +161,20 @@ def test_an_address_without_a_ray_fails_within_seconds(address: str) -> None:
     assert address in refusal(address)
 
 
-def test_a_server_with_tls_is_recognised(certificates: Path) -> None:
-    with listening(tls(certificates)) as address:
-        assert "set RAY_USE_TLS=1" in refusal(address)
-
-
-def test_a_server_without_tls_is_recognised(
-    certificates: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("server_uses_tls", [False, True])
+@pytest.mark.parametrize("client_uses_tls", [False, True])
+def test_a_server_of_another_kind_or_with_other_tls_is_recognised(
+    server_uses_tls: bool,
+    client_uses_tls: bool,
+    certificates: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use_tls(monkeypatch, certificates)
-    with listening() as address:
-        assert "uses no TLS" in refusal(address)
-
-
-def test_certificates_of_another_authority_are_recognised(
-    certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subprocess.run([CERTIFICATES, tmp_path / "o", "127.0.0.1"], check=True, capture_output=True)
-    use_tls(monkeypatch, tmp_path / "o" / "127.0.0.1")
-    with listening(tls(certificates)) as address:
-        assert "reject each other's certificate" in refusal(address)
-
-
-def test_a_server_of_another_kind_is_recognised() -> None:
-    with listening() as address:
-        assert "is not the head of a Ray" in refusal(address)
+    if client_uses_tls:
+        use_tls(monkeypatch, certificates)
+    with listening(tls(certificates) if server_uses_tls else None) as address:
+        message = refusal(address)
+    assert "is not the head of a Ray" in message
+    assert f"RAY_USE_TLS is {'set' if client_uses_tls else 'not set'} here" in message
 
 
 @pytest.mark.slow

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from small_sweeps import small_plan
 
 if TYPE_CHECKING:
-    from ray.tune import ExperimentAnalysis
-
     from cluster import Connection
     from sweeps.engine.executor import RunOutcome
 
@@ -46,35 +44,15 @@ def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def tune_runs() -> list[ExperimentAnalysis]:
-    """Tune's results of `uninterrupted`."""
-    return []
-
-
-@pytest.fixture(scope="session")
 def uninterrupted(
     local_ray: Connection,
     tracking_uri: str,
-    tune_runs: list[ExperimentAnalysis],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> RunOutcome:
     """The small sweep, run without any trouble; tests must leave it as it is."""
-    from ray import tune
-    from ray.air._internal import usage
-    from ray.tune.execution import class_cache
-
     from sweeps.engine.executor import execute
 
-    run = tune.run
-
-    def run_watched(*args: Any, **options: Any) -> None:
-        assert class_cache.DEFAULT_ENV_VARS == {}, "actors would get new processes"
-        assert usage.tag_callbacks.__module__ != usage.__name__, "Tune would load MLflow"
-        tune_runs.append(run(*args, **options))
-
     folder: Path = tmp_path_factory.mktemp("uninterrupted")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tune, "run", run_watched)
-        return execute(
-            small_plan(folder), sweep="reference", storage=str(folder), tracking_uri=tracking_uri
-        )
+    return execute(
+        small_plan(folder), sweep="reference", storage=str(folder), tracking_uri=tracking_uri
+    )

@@ -172,8 +172,9 @@ def test_a_search_is_told_the_repeated_training_of_a_failed_pack(tmp_path: Path)
         source.end_pack(pack.pack_id)
     assert len(read_asks(ledgers[0])) == 5
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    for pack in start_source(plan, ledgers[1]).known:
-        train(ledgers[1], pack)
+    pending = start_source(plan, ledgers[1]).take()
+    assert pending is not None
+    train(ledgers[1], pending)
     expected, killed = (search(plan, tmp_path / name, 0, 0.0)[0] for name in ("whole", "killed"))
     assert killed == expected
 

@@ -68,9 +68,10 @@ def test_a_value_to_watch_that_is_not_a_number_fails_the_pack_at_once(
     pack: Pack, ledger: Ledger
 ) -> None:
     worker = Worker.__new__(Worker)
+    worker.accept("")
     worker._trainer, worker._node = PackTrainer(pack, Unwatchable(), ledger), "node"
     report = worker.step()
-    assert report["done"]
+    assert report["has_ended"]
     assert "could not convert string to float: 'high'" in report["failure"]
 
 
