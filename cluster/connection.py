@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
-import psutil
 import ray
 
 from cluster import ray_internals
 from cluster.auth import MODE, TOKEN, WITH_TOKEN, WITHOUT_TOKEN, is_loopback, read_token, uses_token
-from cluster.errors import ClusterError, ConnectError
+from cluster.errors import ClusterError, ConnectError, UnreachableError
 from cluster.local_ray import ray_directory
 from cluster.probe import AUTO, check_head, is_remote, monitor_head
 
@@ -107,9 +107,8 @@ class Connection(AbstractContextManager["Connection"]):
     _undo: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def __post_init__(self) -> None:
-        """Notes the servers of a Ray that was started here, by their names."""
-        servers = _own_servers() if self.started else []
-        self._servers = {server.name(): server for server in servers}
+        """Notes the servers of a Ray that was started here."""
+        self._servers = _own_servers() if self.started else {}
 
     def machines(self) -> list[Machine]:
         """Returns the machines that are alive now."""
@@ -124,7 +123,7 @@ class Connection(AbstractContextManager["Connection"]):
 
         Ray ends this process some seconds later, unless the connection is closed before.
         """
-        return [name for name, server in self._servers.items() if not _is_alive(server)]
+        return [name for name, path in self._servers.items() if _server_name(path) != name]
 
     def close(self) -> None:
         """Disconnects; ends the Ray and removes its files if `connect` started it."""
@@ -188,7 +187,7 @@ def check_address(address: str | None) -> str | None:
     """
     if address is None:
         return None
-    head = ray_internals.find_local_address() if address == AUTO else address
+    head = _find_own_address() if address == AUTO else address
     try:
         check_head(head, is_own=address == AUTO)
     except ConnectError as error:
@@ -196,6 +195,20 @@ def check_address(address: str | None) -> str | None:
             raise
         raise ConnectError(f"{AUTO} is {head} on this machine: {error}") from error
     return head
+
+
+def _find_own_address() -> str:
+    """Address of the Ray that this machine is a part of, from where `ray.init` reads it."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
+    path = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise UnreachableError(
+            f"this machine runs no Ray that was started by `ray start` ({path}: {error.strerror}); "
+            "if it does, give the head's HOST:PORT"
+        ) from error
 
 
 def local_machine() -> Machine:
@@ -227,6 +240,7 @@ def _start_once(undo: ExitStack, cpus: int | None, dashboard: bool) -> str:
     with ExitStack() as own:
         directory, token = own.enter_context(ray_directory()), secrets.token_hex(32)
         own.enter_context(_authentication({MODE: WITH_TOKEN, TOKEN: token}))
+        own.enter_context(ray_internals.without_messages())
         with ray_internals.loopback_only(), _environment(_WORKER_NICENESS):
             own.callback(_shut_down)
             context = ray.init(
@@ -250,6 +264,7 @@ def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> str:
     if not has_token and is_remote(head) and not is_own:
         _warn_of_no_token(head)
     undo.enter_context(_authentication({MODE: WITH_TOKEN if has_token else WITHOUT_TOKEN}))
+    undo.enter_context(ray_internals.without_messages())
     undo.enter_context(_warn_of_silence(head, advice))
     undo.callback(_shut_down)
     # Without this, Ray looks for a head on loopback at the machine's own address.
@@ -334,15 +349,20 @@ def _keeping_sigterm() -> Iterator[None]:
         restore()
 
 
-def _own_servers() -> list[psutil.Process]:
-    """Servers of the Ray that this process started."""
-    return [child for child in psutil.Process().children() if child.name() in _SERVERS]
+def _own_servers() -> dict[str, Path]:
+    """Living servers of the Ray that this process started, by name; none outside Linux."""
+    own = {path: _server_name(path) for path in Path("/proc").glob("[0-9]*/stat")}
+    return {name: path for path, name in own.items() if name is not None}
 
 
-def _is_alive(server: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return server.status() != psutil.STATUS_ZOMBIE
-    return False
+def _server_name(path: Path) -> str | None:
+    """Name of a living server that this process started, from its /proc/PID/stat."""
+    with suppress(OSError):  # it has ended
+        name, _, values = path.read_text().partition("(")[2].rpartition(")")
+        state, parent = values.split()[:2]
+        if name in _SERVERS and state != "Z" and int(parent) == os.getpid():
+            return name
+    return None
 
 
 @contextmanager

@@ -16,8 +16,6 @@ from unittest.mock import patch
 
 import ray
 
-from cluster.errors import UnreachableError
-
 _GCS_SECONDS: Final = 5
 
 
@@ -53,24 +51,18 @@ def reload_authentication() -> bool:
     return True
 
 
-def find_local_address() -> str:
-    """Returns `HOST:PORT` of the Ray that this machine is a part of, or of RAY_ADDRESS.
+@contextmanager
+def without_messages() -> Iterator[None]:
+    """Keeps Ray's messages about lost workers off standard output, where results are printed.
 
-    Ray resolves "auto" only inside `ray.init`, after which it is too late to probe the head.
-
-    Raises:
-        UnreachableError: If this machine runs none, or this Ray cannot tell.
+    `log_to_driver=False` leaves them, and callers report failures in their own words.
     """
-    services = _find("ray._private.services")
-    find = getattr(services, "get_ray_address_from_environment", None)
-    if find is None:
-        raise UnreachableError("this version of Ray cannot tell: give the head's HOST:PORT instead")
-    if reset := getattr(getattr(services, "find_gcs_addresses", None), "cache_clear", None):
-        reset()
-    try:
-        return str(find("auto", None))
-    except ConnectionError as error:
-        raise UnreachableError(f"this machine runs no Ray: {error}") from error
+    worker = _find("ray._private.worker")
+    if not hasattr(worker, "_worker_logs_enabled"):
+        yield
+        return
+    with patch.object(worker, "_worker_logs_enabled", False):
+        yield
 
 
 def count_local_resources(object_store_bytes: int) -> Mapping[str, float]:

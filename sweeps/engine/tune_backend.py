@@ -222,13 +222,15 @@ class _Workers:
 
         Args:
             trial: Its trial.
-            details: Tune's error text after a failure.
+            details: Tune's error text after a failure; None after a stop.
         """
         self._requested.discard(trial)
         worker = self._workers.pop(trial, None)
+        if details is None:
+            return
         if worker is not None and worker.pack is not None:
-            self._lose_pack(worker, worker.pack, details or "the worker ended")
-        elif details is not None and (worker is None or worker.handle is None):
+            self._lose_pack(worker, worker.pack, details)
+        elif worker is None or worker.handle is None:
             self._failed_starts += 1
             has_others = any(other.handle is not None for other in self._workers.values())
             if self._failed_starts > _MAX_RETRIES and not has_others:
@@ -305,7 +307,7 @@ class _WorkerSearch(Searcher):
     """Asks Tune for a trial whenever a worker is needed."""
 
     def __init__(self, workers: _Workers, should_stop: Callable[[], bool]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._workers = workers
         self._should_stop = should_stop
 
