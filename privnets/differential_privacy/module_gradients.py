@@ -1,14 +1,15 @@
 """Clipped gradients of torch modules, as stacks, from one pass of their own `forward`.
 
-Gradients are taken by `recording`. They are compared with gradients of single records on a few
-records before training. Where they differ, or where a module has operations that cannot be
-recorded, records are passed through the module one at a time.
+Gradients are taken by `recording`, record by record where a module cannot be mapped over records.
+Both are compared on a few records before training.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Final
 
@@ -24,17 +25,21 @@ from privnets.differential_privacy.per_example import (
     Materialised,
     clipping,
 )
-from privnets.differential_privacy.recording import Forward, Layouts, recorded_gradients
+from privnets.differential_privacy.recording import Forward, recorded_gradients
 from privnets.differential_privacy.tape import Tape, TapeForward, tape_gradients
-from privnets.networks.module_stacks import split_tensors, tied_names
+from privnets.networks.module_stacks import (
+    draws_random_numbers,
+    mixes_records,
+    seeded,
+    split_tensors,
+    tied_names,
+)
 
 _ELEMENTWISE: Final = (
     nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid,
     nn.Softplus,
 )  # fmt: skip
 _POOLING: Final = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
-# Records that gradients are compared on; other numbers if a dimension of the module has that size.
-_TRIED = (5, 7, 11)
 _TRIED_MODELS = 2
 # Largest difference of gradients, relative to their norm; 16-bit operations have errors of 0.01.
 _TOLERANCE = 0.03
@@ -58,8 +63,9 @@ def clipped_gradients(
         module: Module that is called with the tensors of each of S modules of equal shape; several
             are called together, by `torch.func.vmap`.
         parameters: Trained parameters, each of shape [S, ...], in the order of the module.
-        constants: Frozen parameters and buffers, each of shape [S, ...].
-        x: Some records, shape [S, n, ...].
+        constants: Frozen parameters and buffers, each of shape [S, ...]. Buffers may change once
+            in a step.
+        x: Some records, shape [S, n, ...], which differ.
         y: Their targets, shape [S, n].
         loss: Loss of each record.
 
@@ -78,17 +84,22 @@ def clipped_gradients(
             )
     if (sequence := _sequence(module, is_vector=x.ndim == 3)) is not None:
         return _in_chunks(clipping(tape_gradients(sequence, loss)), _most_records(x)), ""
+    call = _Call(module)
     tried = slice(_TRIED_MODELS)
     own = [p[tried] for p in parameters], {name: t[tried] for name, t in constants.items()}
-    layouts, materialised, reason = _Trial(module, *own, x[tried], y[tried], loss).run()
-    forward = _forward_of(module, training=True)
+    few = x[tried], y[tried]
+    with seeded(0):
+        call = replace(call, changing=_changed_buffers(call, *own, few[0]))
+        copied: set[int] = set()
+        materialised, reason = _try_recording(call, *own, *few, loss, copied)
     gradients = (
-        single_gradients(forward, loss, constants)
+        single_gradients(call, loss, constants)
         if reason
-        else recorded_gradients(forward, loss, constants, layouts)
+        else recorded_gradients(call, loss, constants, copied)
     )
     most = _MATERIALISED_NUMBERS // max(1, materialised * len(x))
-    return _in_chunks(clipping(gradients), max(1, min(most, _most_records(x)))), reason
+    clipped = _in_chunks(clipping(gradients), max(1, min(most, _most_records(x))))
+    return (_advancing(clipped, call, constants) if call.changing else clipped), reason
 
 
 def _most_records(x: Tensor) -> int:
@@ -185,92 +196,124 @@ def _has_form(layer: nn.Conv2d) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
-    """Modules on some records before training; see `clipped_gradients`."""
+class _Call:
+    """Forward pass of one model by a module; see `Forward`.
+
+    Attributes:
+        changing: Names of the buffers that change in training; a call leaves them as they were.
+        training: Whether the module is in training mode.
+    """
 
     module: nn.Module
-    parameters: Sequence[Tensor]
-    constants: Mapping[str, Tensor]
-    x: Tensor
-    y: Tensor
-    loss: Loss
+    changing: frozenset[str] = frozenset()
+    training: bool = True
 
-    def run(self) -> tuple[Layouts, int, str]:
-        """Compares recorded gradients with those of single records.
+    def __call__(
+        self, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
+    ) -> Tensor:
+        """Outputs of records [B, ...]."""
+        kept = {n: t.clone() if n in self.changing else t for n, t in constants.items()}
+        return self.change(parameters, kept, x)[0]
 
-        Returns:
-            Layouts of the module's operations; the number of numbers of a record's gradient that
-            are materialised; and why gradients cannot be recorded, else an empty string.
+    def change(
+        self, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Outputs of records [B, ...], and constants after the call."""
+        if self.module.training != self.training:
+            self.module.train(self.training)
+        state = dict(zip(self._names, parameters, strict=True)) | dict(constants)
+        state |= {alias: state[name] for alias, name in self._aliases.items()}
+        # A module may change its inputs.
+        output: Tensor = functional_call(self.module, state, (x.clone(),), tie_weights=False)
+        return output, {name: state[name] for name in constants}
 
-        Raises:
-            ValueError: If records of a batch influence each other.
-        """
-        reason = ""
-        with torch.random.fork_rng():
-            training = torch.equal(self._outputs(True), self._outputs(True))  # draws nothing
-            self._require_separate_records(training)
-            for count in _TRIED:
-                index = torch.arange(count, device=self.x.device) % self.x.shape[1]
-                few = self.parameters, self.x[:, index], self.y[:, index]
-                right = single_gradients(self._forward(training), self.loss, self._held())(*few)
-                layouts: Layouts = {}
-                try:
-                    found, _ = (
-                        recorded_gradients(self._forward(mode), self.loss, self._held(), layouts)(
-                            *few
-                        )
-                        for mode in (training, True)
-                    )
-                except Exception as error:  # of any type, from `vmap` or the module
-                    reason = str(error).partition("\n")[0].partition(". ")[0]
-                    continue
-                if _agree(found, right):
-                    kinds = [each.gradients for each in found if isinstance(each, Materialised)]
-                    return layouts, sum(each[0, 0].numel() for each in kinds), ""
-                reason = "gradients of its operations differ from those of single records"
-        return {}, sum(parameter[0].numel() for parameter in self.parameters), reason
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(split_tensors(self.module)[0])
 
-    def _require_separate_records(self, training: bool) -> None:
-        """Refuses a module in which records of a batch influence each other.
+    @cached_property
+    def _aliases(self) -> dict[str, str]:
+        return tied_names(self.module)
 
-        Raises:
-            ValueError: If outputs depend on the batch, or buffers on its records.
-        """
-        states = [self._held() for _ in range(min(2, self.x.shape[1]))]
-        for i, state in enumerate(states):
-            torch.manual_seed(0)
-            self._outputs(True, slice(i, i + 1), state)
-        for name, tensor in states[0].items():
-            if not torch.equal(tensor, states[-1][name]):
-                raise ValueError(
-                    f"training changes buffer {name} by its records, which DP-SGD does not "
-                    "protect; use a module whose buffers do not depend on records."
-                )
-        alone = [
-            self._outputs(training, slice(i, i + 1)) for i in range(min(_TRIED[0], self.x.shape[1]))
-        ]
-        together = self._outputs(training, slice(len(alone)))
-        if not (together - torch.cat(alone)).norm() <= _TOLERANCE * together.norm():
-            raise ValueError(
-                "outputs for a record depend on the other records of its batch; DP-SGD needs a "
-                "module that computes each record by itself."
-            )
+
+def _changed_buffers(
+    call: _Call, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
+) -> frozenset[str]:
+    """Names of the buffers that a pass of the first model changes.
+
+    Raises:
+        ValueError: If outputs depend on the other records of a batch, or buffers on records.
+    """
+    before = {name: tensor[0] for name, tensor in constants.items()}
+    states: list[Mapping[str, Tensor]] = []
 
     @torch.no_grad()
-    def _outputs(
-        self, training: bool, records: slice = slice(None), held: dict[str, Tensor] | None = None
-    ) -> Tensor:
-        """Outputs of the first model."""
-        own = {name: tensor[0] for name, tensor in (held or self._held()).items()}
-        parameters = [parameter[0] for parameter in self.parameters]
-        return self._forward(training)(parameters, own, self.x[0, records])
+    def outputs(records: Tensor) -> Tensor:
+        held = {name: tensor.clone() for name, tensor in before.items()}
+        with seeded(0):
+            found, state = call.change([parameter[0] for parameter in parameters], held, records)
+        states.append(state)
+        return found
 
-    def _held(self) -> dict[str, Tensor]:
-        """Copies of constants, which a forward pass may change."""
-        return {name: tensor.clone() for name, tensor in self.constants.items()}
+    is_mixed = mixes_records(outputs, x[0])
+    for name in before:
+        if not all(torch.equal(state[name], states[0][name]) for state in states):
+            raise ValueError(
+                f"training changes buffer {name} by its records, which DP-SGD does not "
+                "protect; use a module whose buffers do not depend on records."
+            )
+    if is_mixed:
+        raise ValueError(
+            "outputs for a record depend on the other records of its batch; DP-SGD needs a "
+            "module that computes each record by itself."
+        )
+    return frozenset(n for n, tensor in before.items() if not torch.equal(states[0][n], tensor))
 
-    def _forward(self, training: bool) -> Forward:
-        return _forward_of(self.module, training=training)
+
+def _try_recording(
+    call: _Call,
+    parameters: Sequence[Tensor],
+    constants: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    loss: Loss,
+    copied: set[int],
+) -> tuple[int, str]:
+    """Compares recorded gradients with those of single records.
+
+    A module that draws random numbers is compared in evaluation mode.
+
+    Returns:
+        Number of numbers of a record's gradient that are materialised; why gradients cannot be
+        recorded, else an empty string.
+    """
+    numbers = sum(parameter[0].numel() for parameter in parameters)
+    first = [p[0] for p in parameters], {name: t[0] for name, t in constants.items()}
+
+    @torch.no_grad()
+    def outputs() -> Tensor:
+        return call(*first, x[0])
+
+    def outputs_with_same_numbers() -> None:
+        with torch.random.fork_rng(devices=[]):
+            outputs()
+
+    if draws_random_numbers(outputs_with_same_numbers):
+        return numbers, "its code draws random numbers that are not torch's"
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "There is a performance drop")  # of vmap
+            found = recorded_gradients(call, loss, constants, copied)(parameters, x, y)
+            if not torch.equal(outputs(), outputs()):
+                call = replace(call, training=False)
+                found = recorded_gradients(call, loss, constants, copied)(parameters, x, y)
+    except Exception as error:  # of any type, from `vmap` or the module
+        return numbers, str(error).partition("\n")[0].partition(". ")[0]
+    right = single_gradients(call, loss, constants)(parameters, x, y)
+    if not _agree(found, right):
+        return numbers, "gradients of its operations differ from those of single records"
+    kinds = [each.gradients for each in found if isinstance(each, Materialised)]
+    return sum(each[0, 0].numel() for each in kinds), ""
 
 
 def _agree(found: Sequence[ExampleGradients], right: Sequence[ExampleGradients]) -> bool:
@@ -283,19 +326,24 @@ def _agree(found: Sequence[ExampleGradients], right: Sequence[ExampleGradients])
     )
 
 
-def _forward_of(module: nn.Module, *, training: bool) -> Forward:
-    """Forward pass of a module in training or evaluation mode."""
-    names, aliases = list(split_tensors(module)[0]), tied_names(module)
+def _advancing(
+    clipped: ClippedGradients, call: _Call, constants: Mapping[str, Tensor]
+) -> ClippedGradients:
+    """Changes buffers once in a step, however many passes its records take."""
 
-    def forward(parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        if module.training != training:
-            module.train(training)
-        state = dict(zip(names, parameters, strict=True)) | dict(constants)
-        tied = {alias: state[name] for alias, name in aliases.items()}
-        output: Tensor = functional_call(module, state | tied, (x,), tie_weights=False)
-        return output
+    def total(
+        parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
+    ) -> list[Tensor]:
+        sums = clipped(parameters, x, y, clip, counted)
+        with torch.no_grad():
+            for i, records in enumerate(x):
+                own = {name: tensor[i] for name, tensor in constants.items()}
+                _, after = call.change([p[i] for p in parameters], own, records[:1])
+                for name in call.changing:
+                    own[name].copy_(after[name])
+        return sums
 
-    return forward
+    return total
 
 
 def _in_chunks(clipped: ClippedGradients, chunk: int) -> ClippedGradients:

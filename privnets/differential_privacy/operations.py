@@ -34,26 +34,22 @@ class Form:
     Attributes:
         inputs: Its input.
         rules: Its parameters, with their rules.
-        own_dimensions: Number of last dimensions of the input that cannot hold examples.
-        shares_inputs: Whether all examples may have the same input.
     """
 
     inputs: Tensor
     rules: Sequence[tuple[Tensor | None, Rule]]
-    own_dimensions: int
-    shares_inputs: bool = False
 
 
 def _dense(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Form:
     """Form of `functional.linear`."""
-    return Form(x, [(weight, weight_rule(is_transposed=True)), (bias, shift_rule(1))], 1)
+    return Form(x, [(weight, weight_rule(is_transposed=True)), (bias, shift_rule(1))])
 
 
 def _product(x: Tensor, weight: Tensor) -> Form | None:
     """Form of `x @ weight`."""
     if x.ndim < 2 or weight.ndim != 2:
         return None
-    return Form(x, [(weight, weight_rule())], 1)
+    return Form(x, [(weight, weight_rule())])
 
 
 def _affine(bias: Tensor, x: Tensor, weight: Tensor, **factors: Any) -> Form | None:
@@ -61,7 +57,7 @@ def _affine(bias: Tensor, x: Tensor, weight: Tensor, **factors: Any) -> Form | N
     if factors or bias.shape[:-1].numel() > 1:
         return None
     rules = [(weight, weight_rule()), (bias, shift_rule(1))]
-    return Form(x, rules, 1)
+    return Form(x, rules)
 
 
 def _convolution(
@@ -90,7 +86,7 @@ def _convolution(
         edges = [(edge, edge) for edge in given]
 
     rule = convolution_rule(sides, steps, gaps, edges, groups)
-    return Form(x, [(weight, rule), (bias, shift_rule(1, len(sides)))], len(sides) + 1)
+    return Form(x, [(weight, rule), (bias, shift_rule(1, len(sides)))])
 
 
 def convolution_rule(
@@ -169,7 +165,7 @@ def _table(
             slopes = slopes.masked_fill((rows == padding_idx)[..., None], 0)
         return Rows(rows, slopes, len(weight))
 
-    return Form(index, [(weight, rule)], 0, shares_inputs=index.ndim == 1 or len(index) == 1)
+    return Form(index, [(weight, rule)])
 
 
 def _layer_norm(
@@ -182,7 +178,7 @@ def _layer_norm(
     """Form of `functional.layer_norm`."""
     own = len(normalized_shape)
     normalise = partial(functional.layer_norm, normalized_shape=normalized_shape, eps=eps)
-    return Form(x, [(weight, _scale_rule(normalise, own)), (bias, shift_rule(own))], own)
+    return Form(x, [(weight, _scale_rule(normalise, own)), (bias, shift_rule(own))])
 
 
 def _rms_norm(
@@ -194,7 +190,7 @@ def _rms_norm(
     """Form of `functional.rms_norm`."""
     own = len(normalized_shape)
     normalise = partial(functional.rms_norm, normalized_shape=normalized_shape, eps=eps)
-    return Form(x, [(weight, _scale_rule(normalise, own))], own)
+    return Form(x, [(weight, _scale_rule(normalise, own))])
 
 
 def _group_norm(
@@ -211,9 +207,7 @@ def _group_norm(
         rows = inputs.flatten(0, inputs.ndim - x.ndim)
         return functional.group_norm(rows, num_groups, eps=eps).view_as(inputs)
 
-    return Form(
-        x, [(weight, _scale_rule(normalise, 1, after)), (bias, shift_rule(1, after))], after + 1
-    )
+    return Form(x, [(weight, _scale_rule(normalise, 1, after)), (bias, shift_rule(1, after))])
 
 
 def _scale_rule(normalise: Callable[[Tensor], Tensor], own: int, after: int = 0) -> Rule:

@@ -158,7 +158,10 @@ GradientsOf = Callable[[Sequence[Tensor], Tensor, Tensor], list[ExampleGradients
 
 
 def clipping(gradients: GradientsOf) -> ClippedGradients:
-    """Sums gradients, each scaled down to at most a norm over all parameters."""
+    """Sums gradients, each scaled down to at most a norm over all parameters.
+
+    The sum is NaN if the norm of a gradient is not finite.
+    """
 
     @torch.no_grad()
     def clipped_gradients(
@@ -169,7 +172,8 @@ def clipping(gradients: GradientsOf) -> ClippedGradients:
         # Products may round a square of zero to a number below it.
         norms = sum(squares[1:], squares[0]).clamp(min=0).sqrt()
         largest = clip[:, None]
-        weight = counted * (largest / torch.maximum(norms, largest))
+        # A gradient of infinite norm must not vanish: like a NaN, it makes the sum NaN.
+        weight = counted * (largest / torch.maximum(norms, largest)) + 0 * norms
         return [
             own.sums(weight).reshape(parameter.shape)
             for own, parameter in zip(each, parameters, strict=True)

@@ -89,26 +89,23 @@ class Tape:
             edge = get_gradient_edge(output)
             self._uses.append(_Use(rules, inputs.detach(), edge, arrange))
 
-    def gradients(
-        self, losses: Tensor, *, keep_graph: bool = False
-    ) -> dict[int, list[ExampleGradients]]:
+    def gradients(self, losses: Tensor) -> dict[int, list[ExampleGradients]]:
         """Gradients of losses [S, B], from each use of a parameter, by the parameter's number."""
         slopes = torch.autograd.grad(
             losses,
             [use.edge for use in self._uses],
             torch.ones_like(losses),
-            retain_graph=keep_graph,
             allow_unused=True,
         )
         found: dict[int, list[ExampleGradients]] = defaultdict(list)
         for use, slope in zip(self._uses, slopes, strict=True):
             if slope is None:
                 continue
-            inputs = use.arrange(use.inputs, 0)
-            inputs = inputs.expand(len(losses), *inputs.shape[1:])  # models may share an input
+            inputs, slope = use.arrange(use.inputs, 0), use.arrange(slope, 1)
+            inputs = inputs.expand(*slope.shape[:2], *inputs.shape[2:])  # all may share an input
             sides = [
                 side.to(losses.dtype) if side.is_floating_point() else side
-                for side in (inputs, use.arrange(slope, 1))
+                for side in (inputs, slope)
             ]
             for number, rule in use.rules.items():
                 found[number].append(rule(*sides))

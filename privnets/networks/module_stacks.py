@@ -198,6 +198,22 @@ def _are_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
     )
 
 
+def mixes_records(call: Callable[[Tensor], Tensor], x: Tensor) -> bool:
+    """Whether outputs for a record depend on the others of its batch.
+
+    Each record's output in the batch is compared with that in a batch of its copies, at the same
+    place, so that rounding and random numbers are the same.
+
+    Args:
+        call: Outputs [n, ...] of records [n, ...]; draws the same random numbers in every call.
+        x: Records that differ.
+    """
+    together = call(x)
+    alone = torch.stack([call(x[i].expand_as(x))[i] for i in range(len(x))])
+    near = 1e-4 * together.abs().nan_to_num(0, 0, 0).max().item()
+    return not torch.allclose(alone, together, rtol=0, atol=near, equal_nan=True)
+
+
 def draws_random_numbers(call: Callable[[], object]) -> bool:
     """Whether a call on a CPU draws from the generators of torch, NumPy or Python."""
     before = _random_state()

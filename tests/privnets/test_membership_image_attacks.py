@@ -38,6 +38,14 @@ class Residual(nn.Module):
         self.first, self.last = nn.Linear(inputs, inputs), nn.Linear(inputs, outputs)
     def forward(self, x):
         return self.last(x + self.first(x).tanh())
+
+def rooted(inputs, outputs):
+    return Rooted(inputs, outputs)
+
+class Rooted(Residual):
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(x + (h * (h > 0)).sqrt())
 """
 
 
@@ -203,6 +211,13 @@ def test_private_modules_train_the_same_in_a_stack_and_one_by_one(model, folder,
     monkeypatch.setattr(ModuleSource, "obstacle", lambda job: "by request")
     np.testing.assert_allclose(stacked, fit_modules(own)[0], rtol=1e-3, atol=1e-3)
     assert np.ptp(stacked[:, 0], axis=0).max() > 0.01
+
+
+def test_a_record_whose_gradient_is_not_finite_fails_the_point(folder):
+    model = {"torch": "own_nets:rooted", "training": {"steps": 2}}
+    own = private(features=5, model=model)
+    replicate = EXPERIMENT.run([own])[0].replicates[0]
+    assert "a record's gradient is not a finite number" in str(replicate.failure)
 
 
 def test_a_private_network_reports_epsilon_and_loses_accuracy_with_noise():

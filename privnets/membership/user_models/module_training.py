@@ -154,6 +154,11 @@ class ModuleJob:
             torch.from_numpy(members).to(source.x.device),
             after_step,
         )
+        if not all(bool(parameter.isfinite().all()) for parameter in stack.parameters):
+            raise ValueError(
+                "a record's gradient is not a finite number, so that DP-SGD cannot clip it; "
+                "train slower, or keep roots and divisions away from zero."
+            )
 
     def _batches(self, models: range) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of each model's training set, in an order of its own in each epoch."""

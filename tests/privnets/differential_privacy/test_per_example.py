@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from privnets.differential_privacy.per_example import Products, clipping
+from privnets.differential_privacy.per_example import Materialised, Products, clipping
 from privnets.differential_privacy.tape import tape_gradients
 from privnets.networks.convolution import convolve
 
@@ -83,3 +84,13 @@ def test_gradients_that_cancel_leave_clipped_sums_finite():
     one = torch.ones(1, 64)
     (total,) = clipping(lambda *_: [each])([one[:, :1].expand(1, 400)], one, one, one[0, :1], one)
     assert total.norm() < 1e-3
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_a_record_whose_norm_is_not_finite_does_not_vanish_from_the_sum(value):
+    """The square of 1e30 is infinite in float32."""
+    gradients, one = torch.ones(1, 4, 3), torch.ones(1, 4)
+    gradients[0, 1, 2] = value
+    own = [torch.zeros(1, 3)], one, one, one[0, :1], one
+    (total,) = clipping(lambda *_: [Materialised(gradients)])(*own)
+    assert total.isnan().all()
