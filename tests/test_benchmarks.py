@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from mlflow import MlflowClient
+from stores import new_store
 
 import privnets
-import tracking
 from tests.benchmarks import recorded, toy
 from tests.benchmarks.plain_toy import Settings, play
 
@@ -50,7 +50,7 @@ def test_shared_fused_optimiser_changes_nothing() -> None:
 
 def test_whole_sweep_is_found_complete_and_a_part_is_not(tmp_path: Path) -> None:
     """A run, a metric or a curve's value that is missing is noticed."""
-    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    uri = new_store(tmp_path)
     games, client = toy.games(2, 40), MlflowClient(uri)
     home = recorded.experiment(client)
     values = {f"curve/{name}": 0.5 for name in toy.CURVES}

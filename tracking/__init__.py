@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 from tracking.errors import TrackingError
 
 if TYPE_CHECKING:
-    from tracking.reading import compare, load_points, read_sweep_file, sweep_tags
+    from tracking.reading import compare, load_points, read_sweep_file
     from tracking.recorder import Recorder, record
-    from tracking.runs import study_page
     from tracking.store import check, create
-    from tracking.sweep_run import record_sweep
     from tracking.uris import resolve_uri
 
 _MODULES = {
@@ -28,10 +26,7 @@ _MODULES = {
     "load_points": "tracking.reading",
     "read_sweep_file": "tracking.reading",
     "record": "tracking.recorder",
-    "record_sweep": "tracking.sweep_run",
     "resolve_uri": "tracking.uris",
-    "study_page": "tracking.runs",
-    "sweep_tags": "tracking.reading",
 }
 
 __all__ = [
@@ -43,10 +38,7 @@ __all__ = [
     "load_points",
     "read_sweep_file",
     "record",
-    "record_sweep",
     "resolve_uri",
-    "study_page",
-    "sweep_tags",
 ]
 
 

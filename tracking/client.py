@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+import mlflow
 import sqlalchemy
 from google.protobuf.json_format import (  # type: ignore[import-untyped, unused-ignore]
     Error as ProtobufError,
@@ -19,10 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from urllib3.exceptions import NameResolutionError
 
 from privnets.credentials import redact
-from tracking.database.schema import read_file_revision
 from tracking.errors import CredentialsRejectedError, RejectedRecordError, TrackingError
-from tracking.mlflow_internals import ask_server, bounded_responses, silence_logs
-from tracking.uris import is_server, sqlite_path
+from tracking.uris import check_file, is_server, sqlite_path
 
 _CHECK_SECONDS = 10
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
@@ -39,8 +39,13 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
+    "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",
     "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",
     "NETRC": os.devnull,
+}
+_QUICK = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(_CHECK_SECONDS),
 }
 # Raised by MLflow's client when the response of a server has an unexpected form.
 _MALFORMED_RESPONSE = (
@@ -53,27 +58,30 @@ _MALFORMED_RESPONSE = (
 )
 
 
-def set_environment() -> None:
-    """Sets MLflow's environment variables, except those that the user has set."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    silence_logs()
-
-
 def connect(uri: str) -> MlflowClient:
     """Returns a client of an existing store; the URI must be one that `resolve_uri` returned.
 
     Raises:
         TrackingError: If the store does not exist, or another version of MLflow made its schema.
     """
-    set_environment()
+    _set_environment()
     path = sqlite_path(uri)
     if path is not None:
-        read_file_revision(path)
+        check_file(path)
     elif not is_server(uri):
         check_database(uri)
     with translate_errors(uri):
         return MlflowClient(uri)
+
+
+def initialise(uri: str) -> None:
+    """Lets MLflow write its schema into a new database."""
+    _set_environment()
+    logging.disable(logging.INFO)  # a line per migration, whatever the level of its logger
+    try:
+        MlflowClient(uri).search_experiments(max_results=1)
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def check_server(uri: str) -> None:
@@ -82,24 +90,30 @@ def check_server(uri: str) -> None:
     Raises:
         TrackingError: If it does not.
     """
-    set_environment()
-    with translate_errors(uri):
-        response = ask_server(uri, _CHECK_SECONDS)
-    if response.status_code in (_UNAUTHORIZED, _FORBIDDEN):
-        raise _rejection(uri, response.status_code, response.text)
-    is_json = response.headers.get("Content-Type", "").startswith("application/json")
-    if response.status_code != 200 or not is_json:
-        raise TrackingError(
-            f"{uri} does not answer as an MLflow server: {response.status_code} "
-            f"{response.text[:_MAX_QUOTE].strip()!r}."
-        )
+    _set_environment()
+    with translate_errors(uri), _environment(_QUICK):
+        MlflowClient(uri).search_experiments(max_results=1)
+
+
+@contextmanager
+def artifacts_at(uri: str) -> Iterator[None]:
+    """Lets clients of a server find its artifacts inside the block.
+
+    The client of MLflow 3.6 asks the server that the process uses, whatever its own URI is.
+    """
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
+    if is_server(uri):
+        mlflow.set_tracking_uri(uri)
+    try:
+        yield
+    finally:
+        if is_server(uri):
+            mlflow.set_tracking_uri(before)
 
 
 @contextmanager
 def translate_errors(uri: str) -> Iterator[None]:
     """Turns errors of MLflow, its database and its transport into `TrackingError`.
-
-    Inside the block the responses of a server are bounded in size and time.
 
     Raises:
         RejectedRecordError: If the store rejects the data as invalid.
@@ -107,16 +121,14 @@ def translate_errors(uri: str) -> Iterator[None]:
     """
     expected: tuple[type[Exception], ...]
     expected = (MlflowException, SQLAlchemyError, sqlite3.Error, ImportError, OSError)
-    with ExitStack() as stack:
-        if is_server(uri):
-            expected += _MALFORMED_RESPONSE
-            stack.enter_context(bounded_responses())
-        try:
-            yield
-        except expected as error:
-            text = f"{uri} {error}"
-            # A cause that contains credentials would show them in the traceback.
-            raise _translate(uri, error) from (error if redact(text) == text else None)
+    if is_server(uri):
+        expected += _MALFORMED_RESPONSE
+    try:
+        yield
+    except expected as error:
+        text = f"{uri} {error}"
+        # A cause that contains credentials would show them in the traceback.
+        raise _translate(uri, error) from (error if redact(text) == text else None)
 
 
 def check_database(uri: str) -> None:
@@ -137,6 +149,35 @@ def check_database(uri: str) -> None:
     except (SQLAlchemyError, ImportError) as error:
         reason = " ".join(str(getattr(error, "orig", error)).split())
         raise TrackingError(f"the database {uri} cannot be used: {reason}") from None
+
+
+def _set_environment() -> None:
+    """Sets MLflow's environment variables, except those that the user has set."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    # Their messages also arrive as exceptions where they matter.
+    for name in (
+        "mlflow.store.db",
+        "mlflow.store.db.utils",
+        "alembic",
+        "alembic.runtime.migration",
+    ):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for a block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _translate(uri: str, error: Exception) -> TrackingError:
@@ -163,7 +204,7 @@ def _explain_server_error(uri: str, error: Exception) -> TrackingError:
         return TrackingError(
             f"{uri} does not answer as an MLflow server: {_innermost_text(chain)}."
         )
-    return TrackingError(f"{uri}: {str(error)[:_MAX_MESSAGE]}")
+    return TrackingError(f"{uri}: {' '.join(str(error)[:_MAX_MESSAGE].split())}")
 
 
 def _http_status(error: Exception) -> int | None:

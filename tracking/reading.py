@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import pandas as pd
 from mlflow.entities import Run
@@ -29,33 +29,16 @@ from pydantic import (
 from privnets.frames import TableRow, point_row, table_from_rows
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import runs
-from tracking.client import connect, translate_errors
+from tracking.client import artifacts_at, connect, translate_errors
 from tracking.errors import TrackingError
-from tracking.run_record import MAX_TAG, decode_details, training_curves, truncate
-from tracking.store import create
+from tracking.run_record import MAX_TAG, digest, training_curves, truncate
+from tracking.sweep_run import find_parent
 from tracking.uris import resolve_uri
 
-# Copies of objectives, and ROC curves, which earlier versions logged.
-_NOT_COMPARED: Final = (runs.FIRST, runs.CURVES + runs.ROC)
 _Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 _Float = Annotated[float, Field(strict=True, ge=-math.inf)]  # may be infinite, but not NaN
 _Value = StrictBool | _Integer | _Float | StrictStr | None
 _MAX_TIME = 253402300799.0  # the end of the year 9999
-
-
-def sweep_tags(
-    sweep: str, tracking_uri: str | None = None, study: str | None = None
-) -> dict[str, str]:
-    """Returns the tags of a sweep's parent run, empty without one. They are untrusted input.
-
-    Raises:
-        TrackingError: If the store fails or does not respond.
-    """
-    uri = create(tracking_uri)
-    client = connect(uri)
-    with translate_errors(uri):
-        parent = runs.find_parent(client, sweep, study)
-        return {} if parent is None else dict(client.get_run(parent.run_id).data.tags)
 
 
 def _check_text(text: str) -> str:
@@ -85,9 +68,9 @@ def load_points(
 ) -> pd.DataFrame:
     """Returns the points of a sweep in MLflow as a table like that of `points_frame`.
 
-    Numbers are exact. MLflow stores infinities as the largest finite numbers, which are read as
-    infinite. Runs that are still being written are left out; of several runs for one point only
-    the preferred one is read.
+    It has the metrics that the runs show. Numbers are exact. MLflow stores infinities as the
+    largest finite numbers, which are read as infinite. Runs that are still being written are left
+    out; of several runs for one point only the preferred one is read.
 
     Args:
         sweep: Name of the sweep.
@@ -118,8 +101,12 @@ def read_sweep_file(
     """
     uri = resolve_uri(tracking_uri)
     client = connect(uri)
-    with translate_errors(uri), tempfile.TemporaryDirectory(prefix="tracking-file-") as folder:
-        parent = runs.find_parent(client, sweep, study)
+    with (
+        translate_errors(uri),
+        artifacts_at(uri),
+        tempfile.TemporaryDirectory(prefix="tracking-file-") as folder,
+    ):
+        parent = find_parent(client, sweep, study)
         if parent is None:
             raise TrackingError(f"{uri} does not contain a sweep named {sweep!r}.")
         if name not in {file.path for file in client.list_artifacts(parent.run_id)}:
@@ -139,7 +126,8 @@ def compare(
 ) -> list[str]:
     """Compares the points of a sweep in MLflow with given ones; NaN equals NaN.
 
-    Training curves are compared by their last values. The sweep is given as to `load_points`.
+    Training curves are compared by their last values, and metrics that the runs do not show by the
+    digest of the point from which the run was written. The sweep is given as to `load_points`.
 
     Returns:
         One readable line per difference, sorted by point; empty if there is none.
@@ -149,14 +137,15 @@ def compare(
     """
     expected = {point.point_id: point for point in merge_replicates(points)}
     recorded = runs.group_by_point(_fetch(sweep, tracking_uri, study))
+    shown = {key for group in recorded.values() for run in group for key in _metrics(run)}
     return [
         f"{point_id}: {line}"
         for point_id in sorted(expected.keys() | recorded.keys())
-        for line in _point_differences(expected.get(point_id), recorded.get(point_id, []))
+        for line in _point_differences(expected.get(point_id), recorded.get(point_id, []), shown)
     ]
 
 
-def _point_differences(point: TradeoffPoint | None, group: list[Run]) -> list[str]:
+def _point_differences(point: TradeoffPoint | None, group: list[Run], shown: set[str]) -> list[str]:
     duplicates = [f"duplicated, {len(group)} runs in MLflow"] if len(group) > 1 else []
     if point is None:
         return [*duplicates, "extra, only in MLflow"]
@@ -166,7 +155,7 @@ def _point_differences(point: TradeoffPoint | None, group: list[Run]) -> list[st
     if status not in runs.COMPLETE:
         return [*duplicates, f"incomplete, {status} in MLflow"]
     try:
-        return duplicates + _differences(point, group[0])
+        return duplicates + _differences(point, group[0], shown)
     except TrackingError as error:
         return [*duplicates, str(error)]
 
@@ -175,13 +164,13 @@ def _fetch(sweep: str, tracking_uri: str | None, study: str | None) -> list[Run]
     uri = resolve_uri(tracking_uri)
     client = connect(uri)
     with translate_errors(uri):
-        parent = runs.find_parent(client, sweep, study)
+        parent = find_parent(client, sweep, study)
         if parent is None:
             raise TrackingError(f"{uri} does not contain a sweep named {sweep!r}.")
-        return list(runs.children(client, parent, sweep))
+        return list(runs.point_runs(client, parent.experiment_id, sweep))
 
 
-def _differences(point: TradeoffPoint, run: Run) -> list[str]:
+def _differences(point: TradeoffPoint, run: Run, shown: set[str]) -> list[str]:
     ours, theirs = point_row(point), _row(run)
     differences = [
         f"{name} is {mine!r}, in MLflow {other!r}"
@@ -196,9 +185,14 @@ def _differences(point: TradeoffPoint, run: Run) -> list[str]:
         if mine != other
     ]
     differences += _unequal("config/", ours.config, theirs.config)
-    differences += _unequal("", ours.metrics, theirs.metrics)
+    own = {key: value for key, value in ours.metrics.items() if key in shown}
+    differences += _unequal("", own, theirs.metrics)
     ends = {name: c.values[-1] for name, c in training_curves(point).items() if c.values}
-    return differences + _unequal(runs.CURVES, ends, _metrics(run, curves=True))
+    differences += _unequal(runs.CURVES, ends, _curves(run))
+    defined = [key for key, value in own.items() if not math.isnan(value)]
+    if not differences and run.data.tags.get(runs.CONTENT) != digest(point, defined):
+        differences.append("metrics that its run does not show differ")
+    return differences
 
 
 def _unequal(prefix: str, ours: Mapping[str, Scalar], theirs: Mapping[str, Scalar]) -> list[str]:
@@ -231,12 +225,6 @@ def _row(run: Run) -> TableRow:
         raise TrackingError(
             f"the run {run.info.run_id} was not written by `record`: {reason}"
         ) from error
-    try:
-        details = decode_details(run.data.tags)
-    except ValueError as error:
-        raise TrackingError(
-            f"the run {run.info.run_id} was not written by `record`: {runs.DETAILS}: {error}"
-        ) from error
     return TableRow(
         point_id=tags.point_id,
         experiment=tags.experiment,
@@ -244,15 +232,22 @@ def _row(run: Run) -> TableRow:
         finished_at=tags.finished_at,
         own={"replicates": tags.replicates},
         config=tags.config,
-        metrics=details | _metrics(run, curves=False),
+        metrics=_metrics(run),
     )
 
 
-def _metrics(run: Run, *, curves: bool) -> dict[str, float]:
+def _metrics(run: Run) -> dict[str, float]:
+    values = run.data.metrics.items()
+    return {k: _restore_infinity(v) for k, v in values if not k.startswith(runs.CURVES)}
+
+
+def _curves(run: Run) -> dict[str, float]:
+    """The last value of each training curve."""
+    values = run.data.metrics.items()
     return {
         key.removeprefix(runs.CURVES): _restore_infinity(value)
-        for key, value in run.data.metrics.items()
-        if key.startswith(runs.CURVES) == curves and not key.startswith(_NOT_COMPARED)
+        for key, value in values
+        if key.startswith(runs.CURVES)
     }
 
 

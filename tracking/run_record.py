@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 import io
 import json
 import math
 import re
-import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from textwrap import indent
-from types import MappingProxyType
 
 from mlflow.entities import Metric, Param
 
@@ -33,11 +30,9 @@ LOG10_OF_INFINITY = -LOG10_OF_ZERO
 
 MAX_TAG = 8000
 MAX_PARAM = 6000
-MAX_DETAILS = 2**20
-"""Largest JSON text of metrics that are not logged, in bytes."""
 
 TABLE_FILE = "metrics.csv"
-"""Artifact with every metric of a point, for people; programs read the tags."""
+"""Artifact with every metric of a point."""
 
 ROC_FILE = "roc.csv"
 """Artifact with the ROC curves of a point."""
@@ -46,7 +41,6 @@ TEXT_TAGS = ("failure", "stopped", "notes")
 """Tags that only some runs have."""
 
 _NAME_WIDTH, _VALUE_WIDTH = 20, 5  # Characters of a name in MLflow's table, and of "=0.1 ".
-_NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 _RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 
@@ -58,23 +52,21 @@ class RunRecord:
         point: The point.
         run_name: Name of the run.
         config: Configuration as JSON.
-        content: Digest of everything that `tracking.compare` compares.
+        keys: Metrics that the point defines and its run shows.
+        content: Digest of the point and of `keys`; see `digest`.
         files: Artifacts by their path within the run.
         params: Configuration as parameters of the run.
-        labels: Further tags of the run, among them the encoded `details`.
-        objectives: Metrics of which the run has a second copy, which sorts first.
-        details: Metrics that MLflow does not hold as metrics of the run.
+        labels: Further tags of the run.
     """
 
     point: TradeoffPoint
     run_name: str
     config: str
+    keys: frozenset[str]
     content: str
     files: Mapping[PurePosixPath, bytes]
     params: Sequence[Param]
     labels: Mapping[str, str]
-    details: Mapping[str, float]
-    objectives: Sequence[str] = ()
 
     @property
     def started(self) -> int:
@@ -91,22 +83,15 @@ class RunRecord:
         """Final status of the run."""
         return _RUN_STATUS[self.point.status]
 
-    def metrics(self, keys: Sequence[str]) -> list[Metric]:
-        """Returns the metrics of these keys, NaN where the point lacks one, and training curves.
-
-        Copies of objectives come first, as MLflow's page that compares runs opens with the first.
-        """
-        when, values = milliseconds(self.point.finished_at), self.point.metrics
+    def metrics(self, keys: Iterable[str]) -> list[Metric]:
+        """Returns the metrics of these keys, NaN where the point lacks one, and training curves."""
+        when, values = self.ended, self.point.metrics
         curves = [
             Metric(runs.CURVES + name, float(value), when, step)
             for name, curve in training_curves(self.point).items()
             for step, value in zip(curve.steps, curve.values, strict=True)
         ]
-        named = [(f"{runs.FIRST}objective/{key}", key) for key in self.objectives]
-        named += [(key, key) for key in keys]
-        return [Metric(name, float(values.get(key, math.nan)), when, 0) for name, key in named] + (
-            curves
-        )
+        return [Metric(key, float(values.get(key, math.nan)), when, 0) for key in keys] + curves
 
     def tags(self, sweep: str, parent_id: str) -> dict[str, str]:
         """Returns the tags of the run, with the current time as its creation time."""
@@ -138,98 +123,68 @@ def build_run_record(
     log_scaled: frozenset[str],
     fields: Sequence[str],
     labels: Mapping[str, str],
-    objectives: Sequence[str] = (),
-    pictures: Mapping[str, bytes] = _NO_FILES,
-    headline: Collection[str] | None = None,
-    keys: Collection[str] = (),
+    files: Mapping[str, bytes],
+    headline: Collection[str] | None,
 ) -> RunRecord:
     """Builds the run record of a point.
 
     Args:
         point: The point.
         log_scaled: Configuration fields that get a `log10_<field>` parameter.
-        fields: Configuration fields that form the name of the run, its id if there are none. The
-            run has a second copy of these parameters too.
+        fields: Configuration fields that form the name of the run, its id if there are none.
         labels: Further tags of the run.
-        objectives: Metrics of which the run has a second copy, which sorts first.
-        pictures: Further files of the run.
-        headline: Metrics to log; the others go to hidden tags and to `TABLE_FILE`. None logs all.
-        keys: Metrics that such a record has beside those of its point, as NaN.
+        files: Files of the run beside the point's own.
+        headline: Metrics that the run shows; then `TABLE_FILE` has all. None shows all.
 
     Raises:
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
-            holds NaN, metrics that are not logged exceed 1 MiB, or a file's name leads outside the
-            run.
-        OSError: If a file cannot be read.
+            holds NaN, or a file's name leads outside the run.
     """
-    files = {**pictures, **point.artifacts}
-    details: dict[str, float] = {}
+    files = {**files, **point.artifacts}
     if headline is not None:
-        metrics = dict.fromkeys(keys, math.nan) | dict(point.metrics)
-        # An undefined metric may be logged nowhere, and is a column of the table all the same.
-        details = {k: v for k, v in metrics.items() if k not in headline or math.isnan(v)}
-        files[TABLE_FILE] = _metrics_table(metrics)
+        files[TABLE_FILE] = _metrics_table(point.metrics)
     if roc := {n: c for n, c in point.curves.items() if n.startswith(runs.ROC)}:
         files[ROC_FILE] = _roc_table(roc)
+    keys = frozenset(
+        key
+        for key, value in point.metrics.items()
+        if not math.isnan(value) and (headline is None or key in headline)
+    )
     return RunRecord(
         point=point,
         run_name=_run_name(point, fields),
         config=_config_tag(point.config),
-        content=_content(point),
-        files={relative_path(name): content for name, content in files.items()},
-        params=_parameters(point.config, log_scaled, fields),
-        labels={**labels, **_encode_details(details)},
-        objectives=objectives,
-        details=details,
+        keys=keys,
+        content=digest(point, keys),
+        files={_relative_path(name): content for name, content in files.items()},
+        params=_parameters(point.config, log_scaled),
+        labels=labels,
     )
+
+
+def digest(point: TradeoffPoint, keys: Iterable[str]) -> str:
+    """Returns a digest of a point and of the metrics that its run shows.
+
+    Equal digests mean equal numbers, also of metrics that the run does not show.
+    """
+    content = {
+        "experiment": point.experiment,
+        "config": dict(point.config),
+        "status": point.status,
+        "failure": point.failure,
+        "stopped": point.stopped,
+        "replicates": [len(point.replicates), len(point.succeeded)],
+        "finished_at": repr(float(point.finished_at)),
+        "metrics": {key: repr(float(value)) for key, value in point.metrics.items()},
+        "curves": {n: repr(float(c.values[-1])) for n, c in point.curves.items() if c.values},
+        "keys": sorted(keys),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def training_curves(point: TradeoffPoint) -> dict[str, Curve]:
     """Returns the curves of a point over the steps of a training, which its run has as metrics."""
     return {name: c for name, c in point.curves.items() if not name.startswith(runs.ROC)}
-
-
-def decode_details(tags: Mapping[str, str]) -> dict[str, float]:
-    """Reads the metrics that a run has in tags. The tags are untrusted input.
-
-    Raises:
-        ValueError: If they are damaged.
-    """
-    count = tags.get(f"{runs.DETAILS}count", "0")
-    if not (count.isascii() and count.isdigit() and len(count) < 4):
-        raise ValueError(f"must have a number of parts; got {count[:100]!r}")
-    parts = [tags.get(f"{runs.DETAILS}{index}", "") for index in range(int(count))]
-    if not parts:
-        return {}
-    try:
-        reader = zlib.decompressobj()
-        text = reader.decompress(base64.b85decode("".join(parts)), MAX_DETAILS + 1)
-        values = json.loads(text) if reader.eof else None
-    except (zlib.error, ValueError, RecursionError) as error:
-        raise ValueError(f"must be compressed JSON; got {parts[0][:100]!r}") from error
-    if not isinstance(values, dict) or not all(isinstance(v, float) for v in values.values()):
-        raise ValueError("must map metrics to numbers")
-    return values
-
-
-def _encode_details(details: Mapping[str, float]) -> dict[str, str]:
-    """Returns tags that hold metrics exactly; none if there are none.
-
-    Raises:
-        ValueError: If their JSON has more than 1 MiB, which `decode_details` would refuse.
-    """
-    if not details:
-        return {}
-    text = json.dumps({key: float(value) for key, value in details.items()}, sort_keys=True)
-    if len(text) > MAX_DETAILS:
-        raise ValueError(
-            f"{len(details):,} metrics beside those that MLflow shows must fit {MAX_DETAILS:,} "
-            f"bytes of JSON; got {len(text):,}. Return fewer metrics, or shorten their names."
-        )
-    encoded = base64.b85encode(zlib.compress(text.encode())).decode()
-    parts = [encoded[start : start + MAX_TAG] for start in range(0, len(encoded), MAX_TAG)]
-    numbered = {f"{runs.DETAILS}{index}": part for index, part in enumerate(parts)}
-    return {f"{runs.DETAILS}count": str(len(parts)), **numbered}
 
 
 def _metrics_table(metrics: Mapping[str, float]) -> bytes:
@@ -267,7 +222,7 @@ def truncate(text: str, length: int = MAX_TAG) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def relative_path(name: str) -> PurePosixPath:
+def _relative_path(name: str) -> PurePosixPath:
     """Returns the relative path of an artifact.
 
     Raises:
@@ -289,23 +244,14 @@ def _config_tag(config: Mapping[str, Scalar]) -> str:
     return text
 
 
-def _parameters(
-    config: Mapping[str, Scalar], log_scaled: frozenset[str], fields: Sequence[str]
-) -> list[Param]:
-    """Returns a configuration as MLflow parameters, with `log10_` companions.
-
-    The swept fields have a copy that sorts first: the companion of a field that has one.
-    """
+def _parameters(config: Mapping[str, Scalar], log_scaled: frozenset[str]) -> list[Param]:
+    """Returns a configuration as MLflow parameters, with `log10_` companions."""
     parameters = []
     for field, value in sorted(config.items()):
         text = value if isinstance(value, str) else json.dumps(value)
         parameters.append(Param(field, truncate(text, MAX_PARAM)))
         if field in log_scaled and value is not None:
             parameters.append(Param(f"log10_{field}", repr(_log10(field, value))))
-    values = {param.key: param.value for param in parameters}
-    for field in fields:
-        name = f"log10_{field}" if f"log10_{field}" in values else field
-        parameters.append(Param(f"{runs.FIRST}swept/{name}", values.get(name, "null")))
     return parameters
 
 
@@ -338,19 +284,3 @@ def _short(value: Scalar) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _content(point: TradeoffPoint) -> str:
-    """Returns a digest of what `compare` compares and of ROC curves: equal digests, equal runs."""
-    content = {
-        "experiment": point.experiment,
-        "config": dict(point.config),
-        "status": point.status,
-        "failure": point.failure,
-        "stopped": point.stopped,
-        "replicates": [len(point.replicates), len(point.succeeded)],
-        "finished_at": repr(float(point.finished_at)),
-        "metrics": {key: repr(float(value)) for key, value in point.metrics.items()},
-        "curves": {n: repr(float(c.values[-1])) for n, c in point.curves.items() if c.values},
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

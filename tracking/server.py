@@ -40,6 +40,7 @@ _ACCOUNT_SETTINGS = """[mlflow]
 default_permission = {permission}
 database_uri = {database}
 admin_username = admin
+admin_password = {password}
 authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 auth_cache_ttl_seconds = 60
 """
@@ -69,7 +70,6 @@ def mlflow_server(
     tls: tuple[Path, Path] | None = None,
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-    program: str = "mlflow",
 ) -> Iterator[Server]:
     """Serves a store while the block runs; the server ends with this process, however that ends.
 
@@ -80,7 +80,6 @@ def mlflow_server(
         tls: Files of the certificate and of its key; None for plain HTTP.
         options: Further options of `mlflow server`, which every user of this machine can read.
         environment: Further variables of the server; secrets belong here.
-        program: Module to run with the command line of `mlflow`.
 
     Raises:
         TrackingError: If the host or port cannot be listened on.
@@ -91,7 +90,7 @@ def mlflow_server(
     variables = {**inherited, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": store, **(environment or {})}
     files = [] if tls is None else ["--ssl-certfile", str(tls[0]), "--ssl-keyfile", str(tls[1])]
     uvicorn = shlex.join(["--log-level", "warning", "--timeout-graceful-shutdown", "3", *files])
-    command = [sys.executable, "-m", program, "server", "--workers", "1", "--host", host]
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", host]
     command += ["--port", str(port), "--uvicorn-opts", uvicorn, *options]
     own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     scheme = "http" if tls is None else "https"
@@ -143,19 +142,22 @@ def team_server(
     options += ["--artifacts-destination", artifacts or str(folder / "artifacts")]
     origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
     options += ["--cors-allowed-origins", ",".join(origins)] if origins else []
-    accounts = (database or f"sqlite:///{folder}/accounts.db").replace("%", "%%")
-    settings = folder / "accounts.ini"  # with the database's password if it has one
+    values = {
+        "permission": permission,
+        "database": database or f"sqlite:///{folder}/accounts.db",
+        "password": os.environ.get(PASSWORD_VARIABLE) or _password(folder),
+    }
+    text = _ACCOUNT_SETTINGS.format(**{k: v.replace("%", "%%") for k, v in values.items()})
+    settings = folder / "accounts.ini"
     settings.unlink(missing_ok=True)
     settings.touch(0o600, exist_ok=False)
-    settings.write_text(_ACCOUNT_SETTINGS.format(permission=permission, database=accounts))
+    settings.write_text(text)
     environment = {
-        PASSWORD_VARIABLE: os.environ.get(PASSWORD_VARIABLE) or _password(folder),
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(32),
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
     }
     store = database or f"sqlite:///{folder}/mlflow.db"
-    app = "tracking.team_app"
-    with mlflow_server(store, host, port, tls, options, environment, app) as server:
+    with mlflow_server(store, host, port, tls, options, environment) as server:
         yield server
 
 

@@ -1,205 +1,214 @@
-"""Parent run of a sweep in MLflow: its status, tags, files, and the view of its points.
-
-MLflow keeps a view that a person shares as a tag of the experiment, as JSON. The form is private to
-its pages; this module knows that of MLflow 3.17, and `tests/tracking/test_ui.py` fails when an
-upgrade changes it.
-"""
+"""Parent run of a sweep: its tag `kind` is `sweep`, and one experiment holds all of a study."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from types import MappingProxyType
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
 
 from tracking import runs
 from tracking.client import connect, translate_errors
-from tracking.run_record import MAX_PARAM, milliseconds, relative_path, truncate
-from tracking.store import create
+from tracking.errors import TrackingError
+from tracking.run_record import MAX_PARAM, milliseconds, truncate
+from tracking.uris import artifact_root
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
-_HYPERVOLUME = "hypervolume"
-_NO_FILES: Mapping[str, Path] = MappingProxyType({})
-_NO_TEXT: Mapping[str, str] = MappingProxyType({})
-_CONTENT = "mlflow.sha256."  # MLflow's pages hide tags of this prefix.
-_ALL_RUNS = 100_000
+_MLFLOW_DEFAULT_EXPERIMENT = "Default"
 
 
-def record_sweep(
-    sweep: str,
-    *,
-    study: str | None = None,
-    tracking_uri: str | None = None,
-    files: Mapping[str, Path] = _NO_FILES,
-    hypervolume: Sequence[tuple[int, float, float]] = (),
-    params: Mapping[str, str] = _NO_TEXT,
-    tags: Mapping[str, str] = _NO_TEXT,
-    headline: str = "",
-    status: Status | None = None,
-    started: float | None = None,
-    ended: float | None = None,
-    axes: tuple[Sequence[str], Sequence[str]] | None = None,
-    metrics: Sequence[str] = (),
-) -> None:
-    """Updates the parent run of a sweep; a repeated call adds nothing.
+@dataclass(frozen=True)
+class ParentRun:
+    """Parent run of a sweep.
 
-    Args:
-        sweep: Name of the sweep.
-        study: Name of the experiment; by default the one that holds the sweep, or else `sweep`.
-        tracking_uri: See `resolve_uri`.
-        files: Path within the run to a local file; skipped where the run holds the same content.
-        hypervolume: Step, value and Unix time (seconds) of the hypervolume so far. A step that the
-            run holds with another value, as before an extension, gets a second one.
+    Attributes:
+        experiment_id: Id of the experiment that contains it.
+        run_id: Id of the run.
+        tags: Its tags, which are untrusted input.
+    """
+
+    experiment_id: str
+    run_id: str
+    tags: Mapping[str, str]
+
+    @property
+    def page(self) -> str:
+        """Path of the page with the sweep's runs, below the server's address."""
+        return _runs_page(self.experiment_id)
+
+
+@dataclass(frozen=True)
+class SweepUpdate:
+    """Changes of a sweep's parent run.
+
+    Attributes:
+        values: Metric, value, Unix time in seconds, and step.
         params: Parameters. MLflow writes a parameter once: the first value stays.
         tags: Tags.
         headline: Result in words, with which the description then begins.
+        files: Folder whose files the run gets; None without any.
         status: New status; None leaves it, and a new run is RUNNING.
-        started: Unix time in seconds at which a new run began; None for now.
         ended: Unix time in seconds of a status that ends the run; None for now.
-        axes: Swept parameters and objectives that MLflow's view of the sweep shows; see
-            `sweep_pages`.
-        metrics: Metrics of points; that view begins with their charts folded, to open fast.
+    """
+
+    values: Iterable[tuple[str, float, float, int]] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    headline: str = ""
+    files: Path | None = None
+    status: Status | None = None
+    ended: float | None = None
+
+
+def find_parent(client: MlflowClient, sweep: str, study: str | None) -> ParentRun | None:
+    """Returns the parent run of a sweep, None where MLflow has none.
+
+    Without a study it searches all experiments.
 
     Raises:
-        TrackingError: If the store fails or does not respond; a later call continues.
-        ValueError: If a name in `files` leaves the run.
-        OSError: If a file cannot be read.
+        TrackingError: If several experiments hold a sweep of that name.
     """
-    sources = {relative_path(name): path for name, path in files.items()}
-    digests = {name: _digest(path) for name, path in sources.items()}
-    uri = create(tracking_uri)
-    client = connect(uri)
-    with translate_errors(uri):
-        run_id = runs.get_or_create_parent(client, sweep, study, uri, started).run_id
-        run = client.get_run(run_id)
-        if axes is not None:
-            view = _sweep_view(sweep, *axes, metrics)
-            client.set_experiment_tag(run.info.experiment_id, f"{runs.VIEW}{sweep}", view)
-        new_params = {key: params[key] for key in params.keys() - run.data.params.keys()}
-        note = {runs.NOTE: runs.sweep_note(sweep, study or sweep, headline)} if headline else {}
-        _log(client, run_id, hypervolume, new_params, {**tags, **note})
-        for name, digest in digests.items():
-            if run.data.tags.get(f"{_CONTENT}{name}") != digest:
-                _upload(client, run_id, name, sources[name])
-                # Set last, so that an interrupted upload is repeated.
-                client.set_tag(run_id, f"{_CONTENT}{name}", digest)
-        if status is not None and status != run.info.status:
-            _set_status(client, run_id, status, ended)
+    parents = _search_parents(client, sweep, study)
+    return _parent(parents[0]) if parents else None
 
 
-def _set_status(client: MlflowClient, run_id: str, status: Status, ended: float | None) -> None:
-    if status == "RUNNING":
-        client.update_run(run_id, status)
-    else:
-        client.set_terminated(run_id, status, None if ended is None else milliseconds(ended))
+def get_or_create_parent(
+    client: MlflowClient, sweep: str, study: str | None, uri: str, started: float | None = None
+) -> ParentRun:
+    """Returns the parent run of a sweep, created where absent; of several one remains.
 
+    Without a study it uses the experiment that holds the sweep, or else one of the sweep's name.
+    A run that is created began at `started`, in Unix seconds; by default now.
 
-def _sweep_view(
-    sweep: str, swept: Sequence[str], objectives: Sequence[str], others: Sequence[str]
-) -> str:
-    """Returns the view of a sweep's points: a chart of two metrics, and parallel coordinates.
-
-    Args:
-        swept: Swept parameters: columns, and axes of the parallel coordinates.
-        objectives: Metrics, likewise; the first is the vertical axis of the chart of two.
-        others: Metrics whose own charts are folded; MLflow puts them into sections by their names.
+    Raises:
+        TrackingError: If the experiment was deleted, or several hold a sweep of that name.
     """
-    params = [f"{runs.FIRST}swept/{name}" for name in swept]
-    metrics = [f"{runs.FIRST}objective/{metric}" for metric in objectives]
-    section = "objectives"
-    common = {"metricSectionId": section, "deleted": False, "isGenerated": False}
-    parallel = {
-        "type": "PARALLEL",
-        "uuid": "parallel",
-        "runsCountToCompare": _ALL_RUNS,
-        "selectedParams": params,
-        "selectedMetrics": metrics,
-        "showAllRuns": True,
-        **common,
-    }
-    vertical, horizontal = metrics[0], metrics[-1]
-    folded = dict.fromkeys(name.rpartition("/")[0] for name in (*metrics, *others))
-    scatter = {
-        "type": "SCATTER",
-        "uuid": "scatter",
-        "runsCountToCompare": _ALL_RUNS,
-        "xaxis": {"key": horizontal, "type": "METRIC"},
-        "yaxis": {"key": vertical, "type": "METRIC"},
-        **common,
-    }
-    return json.dumps(
-        {
-            "searchFilter": f"tags.{runs.KIND} = 'point' and tags.{runs.SWEEP} = '{sweep}'",
-            "orderByKey": f"metrics.`{vertical}`",
-            "orderByAsc": True,
-            "startTime": "ALL",
-            "lifecycleFilter": "Active",
-            "datasetsFilter": [],
-            "modelVersionFilter": "All Runs",
-            "selectedColumns": [
-                *(f"params.`{name}`" for name in params),
-                *(f"metrics.`{name}`" for name in metrics),
-            ],
-            "runsHiddenMode": "SHOWALL",
-            "compareRunCharts": [scatter, parallel],
-            "compareRunSections": [
-                _section(section, "Objectives and swept fields", is_open=True),
-                *(_section(name, name, is_open=False) for name in folded),
-            ],
-            "isAccordionReordered": True,
-            "hideEmptyCharts": True,
+    parents = _search_parents(client, sweep, study)
+    if not parents:
+        experiment_id = _get_or_create_experiment(client, study or sweep, uri)
+        tags = {
+            runs.KIND: "sweep",
+            runs.SWEEP: sweep,
+            runs.RECORDED_AT: runs.creation_timestamp(),
+            runs.NOTE: _note(sweep, study or sweep),
         }
-    )
+        moment = None if started is None else milliseconds(started)
+        client.create_run(experiment_id, moment, tags=tags, run_name=sweep)
+        parents = _search_parents(client, sweep, study or sweep)
+    if not parents:
+        raise TrackingError(f"the sweep {sweep!r} was deleted while it was being recorded.")
+    parent = _parent(parents[0])
+    for duplicate in parents[1:]:
+        condition = f"tags.`{runs.PARENT}` = '{duplicate.info.run_id}'"
+        for child in runs.search_runs(client, [parent.experiment_id], condition):
+            client.set_tag(child.info.run_id, runs.PARENT, parent.run_id)
+        runs.delete_run(client, duplicate.info.run_id)
+    return parent
 
 
-def _section(uuid: str, name: str, *, is_open: bool) -> dict[str, object]:
-    """A section of charts; MLflow adds the charts of metrics to those that it calls generated."""
-    return {
-        "uuid": uuid,
-        "name": name,
-        "display": is_open,
-        "columns": 2 if is_open else 3,
-        "cardHeight": 480 if is_open else 360,
-        "isReordered": is_open,
-        "deleted": False,
-        "isGenerated": not is_open,
-    }
-
-
-def _log(
-    client: MlflowClient,
-    run_id: str,
-    hypervolume: Sequence[tuple[int, float, float]],
-    params: Mapping[str, str],
-    tags: Mapping[str, str],
-) -> None:
-    history = client.get_metric_history(run_id, _HYPERVOLUME) if hypervolume else ()
-    known = {(metric.step, metric.value) for metric in history}
-    new = [entry for entry in hypervolume if entry[:2] not in known]
+def update_parent(client: MlflowClient, run_id: str, sweep: str, update: SweepUpdate) -> ParentRun:
+    """Updates the parent run of a sweep; a repeated call adds nothing. Returns it."""
+    run = client.get_run(run_id)
+    tags = dict(update.tags)
+    if update.headline:
+        study = client.get_experiment(run.info.experiment_id).name
+        tags[runs.NOTE] = _note(sweep, study, update.headline)
+    new = {key: value for key, value in update.params.items() if key not in run.data.params}
     client.log_batch(
         run_id,
-        [Metric(_HYPERVOLUME, value, milliseconds(when), step) for step, value, when in new],
-        [Param(k, truncate(v, MAX_PARAM)) for k, v in params.items()],
+        [Metric(key, value, milliseconds(when), step) for key, value, when, step in update.values],
+        [Param(key, truncate(value, MAX_PARAM)) for key, value in new.items()],
         [RunTag(key, truncate(value)) for key, value in tags.items()],
+    )
+    if update.files is not None:
+        client.log_artifacts(run_id, str(update.files))
+    if update.status == "RUNNING" and run.info.status != "RUNNING":
+        client.update_run(run_id, update.status)
+    elif update.status is not None and run.info.status != update.status:
+        ended = None if update.ended is None else milliseconds(update.ended)
+        client.set_terminated(run_id, update.status, ended)
+    return ParentRun(run.info.experiment_id, run_id, run.data.tags | tags)
+
+
+def study_pages(uri: str, limit: int) -> dict[str, str]:
+    """Returns the MLflow pages of at most `limit` studies, those that changed last first.
+
+    Returns:
+        Study to the path of its page below the server's address.
+
+    Raises:
+        TrackingError: If the store fails or does not exist.
+    """
+    client = connect(uri)
+    with translate_errors(uri):
+        # One more, because MLflow's own empty experiment is left out.
+        experiments = client.search_experiments(
+            max_results=limit + 1, order_by=["last_update_time DESC"]
+        )
+    ids = {e.name: e.experiment_id for e in experiments if e.name != _MLFLOW_DEFAULT_EXPERIMENT}
+    return {name: _runs_page(number) for name, number in list(ids.items())[:limit]}
+
+
+def _runs_page(experiment_id: str) -> str:
+    """Path of an experiment's page, in the mode that shows runs."""
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+
+
+def _note(sweep: str, study: str, headline: str = "") -> str:
+    return f"{headline}\n\n".lstrip() + (
+        f"Sweep **{sweep}** of the study **{study}**. Each child run is a trade-off point: one "
+        "configuration. Every metric is a mean over replicates. To compare points, select them in "
+        "the table. For a knob on a logarithmic scale choose its `log10_` parameter. The artifacts "
+        "of this run are the specification, all points, the Pareto front and the report.\n\n"
+        f"`sweeps points {sweep}` and `sweeps pareto {sweep}` print the same tables."
     )
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _search_parents(client: MlflowClient, sweep: str, study: str | None) -> list[Run]:
+    condition = f"tags.{runs.KIND} = 'sweep' and tags.{runs.SWEEP} = {runs.quoted(sweep)}"
+    ids = _experiment_ids(client, study)
+    found = runs.search_runs(client, ids, condition) if ids else ()
+    parents = sorted(found, key=lambda run: (runs.recorded_at(run.data.tags), run.info.run_id))
+    if len({run.info.experiment_id for run in parents}) > 1:
+        raise TrackingError(f"several studies hold a sweep named {sweep!r}: name the study.")
+    return parents
 
 
-def _upload(client: MlflowClient, run_id: str, name: PurePosixPath, source: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder, name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-        client.log_artifacts(run_id, folder)
+def _parent(run: Run) -> ParentRun:
+    return ParentRun(str(run.info.experiment_id), str(run.info.run_id), run.data.tags)
+
+
+def _experiment_ids(client: MlflowClient, study: str | None) -> list[str]:
+    if study is not None:
+        experiment = client.get_experiment_by_name(study)
+        if experiment is None or experiment.lifecycle_stage != "active":
+            return []
+        return [experiment.experiment_id]
+    experiments = runs.all_pages(client.search_experiments, lambda found: found.experiment_id)
+    return [experiment.experiment_id for experiment in experiments]
+
+
+def _get_or_create_experiment(client: MlflowClient, name: str, uri: str) -> str:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        root = artifact_root(uri)
+        folder = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
+        try:
+            return client.create_experiment(name, root and f"{root}/{folder}")
+        except MlflowException:
+            # Another process may have created it meanwhile.
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                raise
+    if experiment.lifecycle_stage != "active":
+        raise TrackingError(
+            f"the experiment {name!r} was deleted in MLflow; restore it with "
+            f"`mlflow experiments restore -x {experiment.experiment_id}`, or choose another name."
+        )
+    return str(experiment.experiment_id)

@@ -1,18 +1,16 @@
-"""URIs of tracking stores. Importing this module does not load MLflow."""
+"""URIs of tracking stores, and files of SQLite stores. Importing this does not load MLflow."""
 
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from privnets.credentials import redact
 from tracking.errors import TrackingError
 
-# A call holds two connections to the database at once, and a process of MLflow has fifteen. When
-# each is held by a call that waits for its second one, all calls stop for 30 seconds and then fail.
-# Seven calls each keep two clients below fifteen.
-_PARALLEL_CALLS = 7
 _SQLITE = "sqlite:///"
 _SERVERS = ("http", "https")
 _DATABASES = ("postgresql", "mysql", "mssql")
@@ -49,16 +47,26 @@ def is_server(uri: str) -> bool:
     return uri.startswith(_SERVERS)
 
 
-def parallel_calls(uri: str) -> int:
-    """Returns how many calls to a store may run at once."""
-    return 1 if uri.startswith("sqlite") else _PARALLEL_CALLS
-
-
 def sqlite_path(uri: str) -> Path | None:
     """Returns the file of a resolved SQLite URI, None for any other store."""
     if not uri.startswith("sqlite"):
         return None
     return Path(uri.partition(":///")[2].partition("?")[0])
+
+
+def check_file(path: Path) -> None:
+    """Checks that a file is a SQLite database; MLflow itself would retry for two minutes.
+
+    Raises:
+        TrackingError: If it is absent or no database.
+    """
+    if not path.exists():
+        raise TrackingError(f"no tracking store exists at {path}.")
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+            database.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.Error as error:
+        raise TrackingError(f"{path} cannot be used as a SQLite database: {error}.") from error
 
 
 def artifact_root(uri: str) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,7 +24,6 @@ from sweeps.report.summary import write_summary
 from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
-from tracking.runs import study_pages, sweep_pages
 from tracking.server import (
     ADMIN,
     PASSWORD_VARIABLE,
@@ -31,10 +31,12 @@ from tracking.server import (
     mlflow_server,
     team_server,
 )
+from tracking.sweep_run import study_pages
 
 _HOST = "127.0.0.1"
-_LISTED_STUDIES = _LISTED_SWEEPS = 10
+_LISTED_STUDIES = 10
 _LISTED_DIFFERENCES = 50
+_PROGRESS_SECONDS = 5.0
 
 Permission = Literal["READ", "EDIT", "MANAGE", "NO_PERMISSIONS"]
 
@@ -46,12 +48,29 @@ def sync(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = None
     uri = tracking.resolve_uri(choose_tracking_uri(manifest, tracking_uri))
     tracking.check(uri)
     published = publish_all(
-        ledger, manifest, uri, lambda: write_summary(ledger, Result.read(ledger))
+        ledger,
+        manifest,
+        uri,
+        lambda: write_summary(ledger, Result.read(ledger)),
+        _progress(manifest.plan.points),
     )
     typer.echo(f"{format_count(published.points, 'point')} of {sweep} are in {redact(uri)}")
     if not published.whole:
         say(f"Error: {published.error}", err=True)
         raise typer.Exit(1)
+
+
+def _progress(points: int) -> Callable[[int], None]:
+    """Returns a function that prints how many points were sent, every few seconds."""
+    printed = time.monotonic()
+
+    def show(sent: int) -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= _PROGRESS_SECONDS:
+            printed = time.monotonic()
+            typer.echo(f"{sent:,} of {points:,} points", err=True)
+
+    return show
 
 
 def verify(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = None) -> None:
@@ -85,9 +104,9 @@ def ui(
     if uri.startswith(("http://", "https://")):
         server = strip_credentials(uri).rstrip("/")
         typer.echo(f"A server is already running; open {server}")
-        _print_pages(server, _pages(uri))
+        _print_pages(server, study_pages(uri, _LISTED_STUDIES))
         return
-    pages = _pages(uri)
+    pages = study_pages(uri, _LISTED_STUDIES)
     with _exit_on_signals(), mlflow_server(uri, _HOST, port) as running:
         typer.echo(f"MLflow UI on {redact(uri)}: {running.uri} (Ctrl-C stops it)")
         _print_pages(running.uri, pages)
@@ -151,11 +170,6 @@ def _exit_on_signals() -> Iterator[None]:
         except ServerStoppedError as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from None
-
-
-def _pages(uri: str) -> dict[str, str]:
-    """Pages of the latest studies, and of the points of the latest sweeps."""
-    return study_pages(uri, _LISTED_STUDIES) | sweep_pages(uri, _LISTED_SWEEPS)
 
 
 def _print_pages(server: str, pages: Mapping[str, str]) -> None:

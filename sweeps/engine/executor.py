@@ -345,11 +345,15 @@ def _publish(
     run: SweepRun, heartbeat: HeartbeatWriter, publisher: PublisherProcess
 ) -> PublishOutcome:
     """Waits until MLflow holds everything; if the run must end, only for the points being sent."""
+
+    def show(sent: int) -> None:
+        run.tracker.doing = f"publishing to MLflow: {sent:,} of {run.plan.size:,} points"
+
     run.tracker.doing = "publishing to MLflow"
     if run.should_stop():
         outcome = publisher.stop()
     else:
-        outcome = publisher.finish(run.should_stop, is_final=not run.is_budget_spent)
+        outcome = publisher.finish(run.should_stop, show, is_final=not run.is_budget_spent)
     if run.should_stop() or run.is_budget_spent:
         heartbeat.phase = "stopped"
     return outcome

@@ -4,8 +4,8 @@ The process gets the tracking URI in `MLFLOW_TRACKING_URI` and the storage in
 `SWEEPS_PUBLISHER_STORAGE`, because either may hold credentials. A line `finish` on its standard
 input asks for everything that is left; `pause` does so for a sweep that a later run continues. The
 end of the input, which also a dead driver leaves, asks to stop after the points being sent. Its
-output is JSON by lines: an `Outage` or null after each attempt that changes it, and the
-`PublishOutcome` at the end.
+output is JSON by lines: the number of points sent after each batch, an `Outage` or null after each
+attempt that changes it, and the `PublishOutcome` at the end.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _STOP: Final = "stop"
 _NICENESS: Final = 19
 _STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.2
-_MAX_LINE: Final = 64 * 1024
-_OUTAGE: Final = TypeAdapter[Outage | None](Outage | None)
+_MAX_TAIL: Final = 64 * 1024
+_NEWS: Final = TypeAdapter[Outage | int | None](Outage | int | None)
 
 
 @dataclass
@@ -57,11 +57,16 @@ class PublisherProcess:
     _errors: IO[bytes]
 
     def finish(
-        self, should_stop: Callable[[], bool] = lambda: False, *, is_final: bool = True
+        self,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_sent: Callable[[int], object] = lambda sent: None,
+        *,
+        is_final: bool = True,
     ) -> PublishOutcome:
         """Waits until everything is published; once `should_stop` is true, as `stop`.
 
-        Unless it is final, the sweep counts as ended early.
+        Meanwhile `on_sent` is called with the number of points sent. Unless it is final, the sweep
+        counts as ended early.
         """
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the process is dead, which the outcome shows
@@ -70,17 +75,24 @@ class PublisherProcess:
         while self._process.poll() is None and not should_stop():
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_POLL_SECONDS)
+            on_sent(next((news for news in self._news() if isinstance(news, int)), 0))
         return self.stop()
 
     def outage(self) -> Outage | None:
         """Returns the outage of MLflow that the process has reported last, unless it is over."""
+        for news in self._news():
+            if not isinstance(news, int):
+                return news
+        return None
+
+    def _news(self) -> Iterator[Outage | int | None]:
+        """Yields what the process has reported, the latest first."""
         size = os.fstat(self._output.fileno()).st_size
         # Not `read`, which would move the place at which the process writes.
-        tail = os.pread(self._output.fileno(), _MAX_LINE, max(0, size - _MAX_LINE))
+        tail = os.pread(self._output.fileno(), _MAX_TAIL, max(0, size - _MAX_TAIL))
         for line in reversed(tail.splitlines()):
             with suppress(ValueError):  # a line of a library
-                return _OUTAGE.validate_json(line)
-        return None
+                yield _NEWS.validate_json(line)
 
     def stop(self) -> PublishOutcome:
         """Ends publishing after the points being sent."""
@@ -143,12 +155,12 @@ def main() -> None:
     orders: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read_orders, args=(orders,), daemon=True).start()
     publisher = Publisher(ledger, read_manifest(ledger), os.environ["MLFLOW_TRACKING_URI"])
-    publish_until_ordered(publisher, orders, _report_outage)
+    publish_until_ordered(publisher, orders, _report)
     print(json.dumps(asdict(publisher.outcome())), flush=True)
 
 
-def _report_outage(outage: Outage | None) -> None:
-    print(_OUTAGE.dump_json(outage).decode(), flush=True)
+def _report(news: Outage | int | None) -> None:
+    print(_NEWS.dump_json(news).decode(), flush=True)
 
 
 def _read_orders(orders: queue.Queue[str]) -> None:

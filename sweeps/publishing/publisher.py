@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol
 
 from pydantic import Field, TypeAdapter
 
@@ -33,10 +32,8 @@ from sweeps.store.manifest import PAGE_FILE, Manifest
 from sweeps.store.reader import PointReader
 from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
 from tracking.errors import RejectedRecordError, TrackingError
+from tracking.sweep_run import ParentRun, Status, SweepUpdate
 from tracking.uris import is_server
-
-if TYPE_CHECKING:
-    from tracking.sweep_run import Status
 
 FINISH: Final = "finish"
 """Order to publish everything that is left."""
@@ -47,7 +44,6 @@ PAUSE: Final = "pause"
 _UI_ADDRESS: Final = "http://127.0.0.1:5000"  # of `sweeps ui`
 _REFERENCE_TAG: Final = "hypervolume_reference"
 _REFERENCE: Final = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
-_NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 _BATCH_POINTS: Final = 32
 _HEADLINES: Final = 40
 _SINGLE_ATTACKS: Final = ("privacy/attack/", "privacy/attacker/")
@@ -82,6 +78,19 @@ class PublishOutcome:
         return self.left == 0 and self.error is None
 
 
+class PointStore(Protocol):
+    """Store of a sweep's points, as the publisher uses it; see `tracking.Recorder`."""
+
+    def record(self, points: Iterable[TradeoffPoint]) -> int:
+        """Records a batch of points; of those that it holds it records nothing."""
+
+    def confirm(self) -> set[str]:
+        """Returns the ids of recorded points that are missing now."""
+
+    def update_sweep(self, update: SweepUpdate) -> ParentRun:
+        """Updates what the store holds of the sweep itself."""
+
+
 class Publisher:
     """Publishes the points of a sweep as they become complete.
 
@@ -96,19 +105,18 @@ class Publisher:
         self._manifest = manifest
         self._uri = tracking_uri
         self._started = manifest.created_at.timestamp()
-        self._recorder = tracking.Recorder(
+        self._store: PointStore = tracking.Recorder(
             manifest.sweep,
             study=manifest.study.name,
             tracking_uri=tracking_uri,
             log_scaled=frozenset(manifest.plan.log_fields),
             name_fields=tuple(manifest.study.space),
-            keys=manifest.plan.metrics,
             labels=self._labels,
-            objectives=tuple(manifest.plan.objectives),
             draw=self._draw,
-            started=self._started,
             headline=headline_metrics(manifest),
+            started=self._started,
         )
+        self._parent: ParentRun | None = None
         self._is_announced = self._has_page = False
         self._live_at = -_LIVE_SECONDS
         self._beat_at: datetime | None = None
@@ -130,7 +138,7 @@ class Publisher:
     def announce(self) -> bool:
         """Records in MLflow, once, that the sweep runs (again); returns whether it succeeded."""
         if not self._is_announced:
-            self._is_announced = self._record_sweep(status="RUNNING")
+            self._is_announced = self._update_sweep(status="RUNNING")
         if self._is_announced:
             self._write_page()
         return self._is_announced
@@ -138,10 +146,17 @@ class Publisher:
     def close(self) -> None:
         """Records that the sweep ended early, without publishing the rest."""
         if self.error is None and (self._is_announced or self._sent):
-            self._record_sweep(status="KILLED")
+            self._update_sweep(status="KILLED")
 
-    def publish(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Publishes the points that are complete by now; returns whether nothing is left."""
+    def publish(
+        self,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_batch: Callable[[int], object] = lambda sent: None,
+    ) -> bool:
+        """Publishes the points that are complete by now; returns whether nothing is left.
+
+        After each batch `on_batch` is called with the number of points sent so far.
+        """
         self.error = None
         while not should_stop():
             if not self._waiting:
@@ -153,6 +168,7 @@ class Publisher:
                 return False
             del self._waiting[: len(batch)]
             self._sent += len(batch)
+            on_batch(self._sent)
         return False
 
     def publish_live(self) -> None:
@@ -171,20 +187,28 @@ class Publisher:
         values = {"share": beat.share, **beat.live}
         if beat.trainings is not None:
             values["trainings"] = float(beat.trainings[0])
+        now, step = time.time(), round(beat.updated_at.timestamp() - self._started)
+        live = [(f"live/{key}", value, now, step) for key, value in values.items()]
         with suppress(TrackingError):
-            self._recorder.record_live(values, round(beat.updated_at.timestamp() - self._started))
+            self._store.update_sweep(SweepUpdate(values=live))
 
-    def publish_and_confirm(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
+    def publish_and_confirm(
+        self,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_batch: Callable[[int], object] = lambda sent: None,
+    ) -> bool:
         """Publishes until MLflow confirms it; returns whether it holds what is complete by now."""
         for _ in range(_MAX_ROUNDS):
-            if not self.publish(should_stop):
+            if not self.publish(should_stop, on_batch):
                 return False
             try:
-                missing = self._recorder.confirm()
+                missing = self._store.confirm()
             except TrackingError as error:
                 self.error = str(error)
                 return False
             if not missing:
+                if self._parent is None and not self._update_sweep():
+                    return False
                 self._write_page()
                 return True
             self._restart()
@@ -199,14 +223,15 @@ class Publisher:
         try:
             result = Result.read(self._ledger)
             reference = self._reference(result)
+            history = hypervolume_history(result.points, result.objectives, reference)
             times = result.points["finished_at"]
             with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
-                archive = Path(folder, ARCHIVE_FILE)
-                with archive.open("wb") as file:
+                with Path(folder, ARCHIVE_FILE).open("wb") as file:
                     pack_sweep(self._ledger, file)
-                return self._record_sweep(
-                    files={ARCHIVE_FILE: archive, **copy_summary_files(self._ledger, Path(folder))},
-                    hypervolume=hypervolume_history(result.points, result.objectives, reference),
+                copy_summary_files(self._ledger, Path(folder))
+                return self._update_sweep(
+                    files=Path(folder),
+                    values=[("hypervolume", value, when, step) for step, value, when in history],
                     tags={_REFERENCE_TAG: json.dumps(reference)} if reference else {},
                     headline="" if result.points.empty else headline(result),
                     status=_sweep_status(result, is_final=is_final),
@@ -219,14 +244,16 @@ class Publisher:
     def outcome(self) -> PublishOutcome:
         """Outcome so far; points that became complete meanwhile count as left."""
         self._read()
+        left = len(self._waiting) + len(self._rejected)
         error = self.error
         if self._rejected:
             point_id, reason = next(iter(self._rejected.items()))
             count = format_count(len(self._rejected), "point")
             text = f"{count} cannot be recorded; {point_id}: {reason}"
             error = f"{error}; {text}" if error else text
-        points, left = self._sent - len(self._rejected), len(self._waiting) + len(self._rejected)
-        return PublishOutcome(points, left, error, None if error else self._page())
+        is_shown = is_server(self._uri) and not error
+        page = self._parent.page if self._parent and is_shown else None
+        return PublishOutcome(self._sent - len(self._rejected), left, error, page)
 
     def _restart(self) -> None:
         self._reader = PointReader(self._ledger, self._manifest.plan.seed_rule)
@@ -244,7 +271,7 @@ class Publisher:
     def _record(self, batch: list[TradeoffPoint], should_stop: Callable[[], bool]) -> bool:
         """Records points except those that cannot be recorded; returns whether all were tried."""
         try:
-            self._recorder.record(batch)
+            self._store.record(batch)
             for point in batch:
                 self._rejected.pop(point.point_id, None)  # by an earlier, failed attempt
         except (RejectedRecordError, OSError, ValueError, OverflowError) as error:
@@ -258,23 +285,15 @@ class Publisher:
 
     def _reference(self, result: Result) -> dict[str, float]:
         """Reference of the hypervolume: the first published one, so that all steps compare."""
-        manifest = self._manifest
-        tags = tracking.sweep_tags(manifest.sweep, self._uri, manifest.study.name)
-        stored = _parse_reference(tags.get(_REFERENCE_TAG, ""), result.objectives)
+        parent = self._parent or self._store.update_sweep(SweepUpdate())
+        stored = _parse_reference(parent.tags.get(_REFERENCE_TAG, ""), result.objectives)
         return stored or worst_values(result.points, result.objectives)
 
-    def _record_sweep(self, tags: Mapping[str, str] = _NO_TAGS, **fields: Any) -> bool:
+    def _update_sweep(self, **changes: Any) -> bool:
+        tags = {**_size_tags(self._manifest), **changes.pop("tags", {})}
+        update = SweepUpdate(params=_sweep_params(self._manifest), tags=tags, **changes)
         try:
-            tracking.record_sweep(
-                self._manifest.sweep,
-                study=self._manifest.study.name,
-                tracking_uri=self._uri,
-                params=_sweep_params(self._manifest),
-                tags={**_size_tags(self._manifest), **tags},
-                axes=_axes(self._manifest),
-                metrics=headline_metrics(self._manifest),
-                **fields,
-            )
+            self._parent = self._store.update_sweep(update)
         except (TrackingError, OSError, ValueError) as error:
             self.error = str(error)
             return False
@@ -285,22 +304,12 @@ class Publisher:
 
         Points reach MLflow without it, so a failure is ignored, and the next call tries again.
         """
-        if self._has_page:
+        if self._has_page or self._parent is None:
             return
         server = strip_credentials(self._uri).rstrip("/") if is_server(self._uri) else _UI_ADDRESS
-        with suppress(TrackingError, OSError):
-            page = tracking.study_page(self._uri, self._manifest.study.name)
-            if page is not None:
-                self._ledger.directory.write(PAGE_FILE, f"{server}/{page}\n".encode())
-                self._has_page = True
-
-    def _page(self) -> str | None:
-        if not is_server(self._uri):
-            return None
-        try:
-            return tracking.study_page(self._uri, self._manifest.study.name)
-        except TrackingError:  # the points are in MLflow, the page's path is only an aid
-            return None
+        with suppress(OSError):
+            self._ledger.directory.write(PAGE_FILE, f"{server}/{self._parent.page}\n".encode())
+            self._has_page = True
 
 
 def publish_all(
@@ -308,14 +317,16 @@ def publish_all(
     manifest: Manifest,
     tracking_uri: str,
     write_summary: Callable[[], object] = lambda: None,
+    on_batch: Callable[[int], object] = lambda sent: None,
 ) -> PublishOutcome:
     """Publishes everything that MLflow lacks, in one attempt.
 
     Args:
         write_summary: Called before the summary's files are published; it can link to the runs.
+        on_batch: See `Publisher.publish`.
     """
     publisher = Publisher(ledger, manifest, tracking_uri)
-    if publisher.publish_and_confirm():
+    if publisher.publish_and_confirm(on_batch=on_batch):
         write_summary()
         publisher.publish_summary()
     return publisher.outcome()
@@ -324,7 +335,7 @@ def publish_all(
 def publish_until_ordered(
     publisher: Publisher,
     orders: queue.Queue[str],
-    report: Callable[[Outage | None], None] = lambda outage: None,
+    report: Callable[[Outage | int | None], object] = lambda news: None,
 ) -> None:
     """Publishes points as they become complete, until there is an order.
 
@@ -333,7 +344,8 @@ def publish_until_ordered(
     Args:
         publisher: Publisher of the sweep.
         orders: Orders `finish`, `pause` or `stop`; the first one ends the publishing.
-        report: Called with an outage after each attempt that fails, and with None at its end.
+        report: Called with the number of points sent, after each batch; with an outage after each
+            attempt that fails; and with None at its end.
     """
 
     def has_order() -> bool:
@@ -351,7 +363,7 @@ def publish_until_ordered(
         if publisher.announce():
             publisher.publish_live()
             batches = count()
-            publisher.publish(should_pause)
+            publisher.publish(should_pause, report)
         if publisher.error:
             failed_at = failed_at or time.time()
             report(Outage(failed_at, publisher.error, publisher.outcome().left))
@@ -363,18 +375,26 @@ def publish_until_ordered(
             if publisher.error
             else _POLL_SECONDS
         )
-    is_published = order in (FINISH, PAUSE) and _finish(publisher, orders, order == FINISH)
+    is_published = order in (FINISH, PAUSE) and _finish(
+        publisher, orders, report, is_final=order == FINISH
+    )
     if is_published and failed_at is not None:
         report(None)
     if order != FINISH or not is_published:
         publisher.close()
 
 
-def _finish(publisher: Publisher, orders: queue.Queue[str], is_final: bool) -> bool:
+def _finish(
+    publisher: Publisher,
+    orders: queue.Queue[str],
+    report: Callable[[int], object],
+    *,
+    is_final: bool,
+) -> bool:
     """Publishes the rest and the summary; tries again while the server is away for a moment."""
     deadline = time.monotonic() + _FINISH_SECONDS
     while not (
-        publisher.publish_and_confirm(lambda: not orders.empty())
+        publisher.publish_and_confirm(lambda: not orders.empty(), report)
         and publisher.publish_summary(is_final=is_final)
     ):
         if time.monotonic() > deadline or _next_order(orders, _POLL_SECONDS) is not None:
@@ -393,7 +413,7 @@ def headline_metrics(manifest: Manifest) -> list[str]:
     shared = [key for key in declared if not key.startswith(_SINGLE_ATTACKS)]
     single = [key for key in declared if key.endswith(_MAIN_OF_ATTACKS)]
     chosen = dict.fromkeys([*spread, *named, *single, *shared])
-    return list(chosen)[: _HEADLINES - len(objectives)]  # objectives have a second copy
+    return list(chosen)[:_HEADLINES]
 
 
 def _next_order(orders: queue.Queue[str], wait_seconds: float) -> str | None:
@@ -416,13 +436,6 @@ def _parse_reference(text: str, objectives: Mapping[str, str]) -> dict[str, floa
     except ValueError:
         return None
     return reference if reference.keys() == objectives.keys() else None
-
-
-def _axes(manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Swept parameters, by their logarithm where they have one, and objectives."""
-    plan = manifest.plan
-    fields = [f"log10_{n}" if n in plan.log_fields else n for n in manifest.study.space]
-    return fields, list(plan.objectives)
 
 
 def _sweep_params(manifest: Manifest) -> dict[str, str]:

@@ -216,7 +216,7 @@ def runs(folder: Path) -> Target:
             [RunTag(k, v) for k, v in texts.items()],
         )
         if "point_id" in texts:
-            ChildRun.from_tags("r", "FINISHED", texts)
+            ChildRun.from_tags("r", "FINISHED", texts, frozenset(numbers))
         try:
             row = _row(Run(info, data))
         except TrackingError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ import pytest
 from support import run_command
 
 import tracking
-from tracking import TrackingError, mlflow_internals
+from tracking import TrackingError
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 SECRET = "hunter2-marked"
@@ -148,7 +147,7 @@ def test_answers_that_are_none_are_one_tracking_error(body: bytes) -> None:
         said = [
             _error_message(lambda: tracking.load_points("sweep", uri)),
             _error_message(lambda: tracking.load_points("sweep", uri, "study")),
-            _error_message(lambda: tracking.sweep_tags("sweep", uri)),
+            _error_message(lambda: tracking.compare([], "sweep", uri)),
         ]
     with http_server(saying(body)) as (uri, _):
         said.append(_error_message(lambda: tracking.check(uri)))
@@ -177,52 +176,6 @@ def test_no_credentials_follow_to_another_host(code: int) -> None:
     assert any("authorization" in headers for headers in first)
     assert not any(SECRET in repr(headers) or "authorization" in headers for headers in asked)
     assert asked == []
-
-
-def endless(request: BaseHTTPRequestHandler) -> None:
-    request.send_response(200)
-    request.send_header("Content-Type", "application/json")
-    request.end_headers()
-    for _ in range(2**13):
-        request.wfile.write(b" " * 2**20)
-
-
-def dripping(request: BaseHTTPRequestHandler) -> None:
-    request.send_response(200)
-    request.send_header("Content-Type", "application/json")
-    request.send_header("Content-Length", "1000000")
-    request.end_headers()
-    for _ in range(1000):
-        request.wfile.write(b" ")
-        request.wfile.flush()
-        time.sleep(0.2)
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["at first", "after the check"])
-def test_an_endless_answer_takes_neither_memory_nor_time(
-    late: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mlflow_internals, "MAX_RESPONSE_BYTES", 2**26)
-    with http_server(after_the_check(endless) if late else endless) as (uri, _):
-        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-        said = _error_message(
-            (lambda: tracking.load_points("sweep", uri, "study"))
-            if late
-            else (lambda: tracking.check(uri))
-        )
-    assert "does not answer as an MLflow server: a response of more" in said
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 2**20  # KiB
-    assert time.monotonic() - began < 150
-
-
-def test_an_answer_byte_by_byte_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mlflow_internals, "MAX_RESPONSE_SECONDS", 2.0)
-    with http_server(dripping) as (uri, _):
-        began = time.monotonic()
-        with pytest.raises(TrackingError, match=r"a response of more than .* or 2 s"):
-            tracking.check(uri)
-    assert time.monotonic() - began < 150
 
 
 def test_a_server_cannot_say_how_long_to_wait() -> None:

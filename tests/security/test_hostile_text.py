@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hostile_files import point
+from stores import new_store
 
 import tracking
 from privnets.points import Replicate, TradeoffPoint
@@ -121,7 +122,7 @@ def test_commands_steer_no_terminal(storage: Path, tmp_path: Path) -> None:
 
 def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> None:
     """Content of MLflow is untrusted."""
-    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    uri = new_store(tmp_path)
     tracking.record(
         [point("extra"), point("other")], sweep="hostile", study="quickstart", tracking_uri=uri
     )
@@ -163,7 +164,7 @@ def test_a_reason_is_no_markup_on_mlflow_s_pages() -> None:
 
 
 def test_unprintable_names_from_mlflow_are_refused(tmp_path: Path) -> None:
-    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    uri = new_store(tmp_path)
     tracking.record([point("a")], sweep="s", tracking_uri=uri)
     import sqlite3
 

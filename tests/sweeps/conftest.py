@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from small_sweeps import small_plan
+from stores import new_store
 
 if TYPE_CHECKING:
     from cluster import Connection
@@ -38,9 +39,8 @@ def local_ray(turnstile_tickets: Path) -> Iterator[Connection]:
 
 @pytest.fixture(scope="session")
 def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    import tracking
 
-    return tracking.create(f"sqlite:///{tmp_path_factory.mktemp('tracking')}/mlflow.db")
+    return new_store(tmp_path_factory.mktemp("tracking"))
 
 
 @pytest.fixture(scope="session")

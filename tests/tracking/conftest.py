@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from mlflow_server import mlflow_server
-
-import tracking
+from stores import new_store
 
 _NUMBERS = itertools.count()
 
@@ -19,7 +18,7 @@ _NUMBERS = itertools.count()
 def sqlite_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     # A path that is awkward on purpose.
     folder = tmp_path_factory.mktemp("store of #1")
-    return tracking.create(f"sqlite:///{folder}/mlflow.db")
+    return new_store(folder)
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +28,7 @@ def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server_uri(server_folder: Path) -> Iterator[str]:
-    tracking.create(f"sqlite:///{server_folder}/mlflow.db")
+    new_store(server_folder)
     with mlflow_server(server_folder) as server:
         yield server.uri
 

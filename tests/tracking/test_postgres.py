@@ -23,4 +23,5 @@ def test_postgres_holds_the_same_points(
     assert record(points, sweep="s", tracking_uri=postgres_uri) == 0
     assert compare(points, "s", postgres_uri) == []
     read = load_points("s", postgres_uri)
-    pd.testing.assert_frame_equal(read, points_frame(points, "s"), check_exact=True)
+    expected = points_frame(points, "s").dropna(axis="columns", how="all")
+    pd.testing.assert_frame_equal(read, expected, check_exact=True)

@@ -11,6 +11,7 @@ from mlflow.entities import Metric, Run
 
 from privnets.points import Curve, TradeoffPoint
 from tracking import TrackingError, compare, load_points, record, runs
+from tracking.sweep_run import find_parent
 
 
 @pytest.fixture
@@ -24,9 +25,9 @@ def points(sqlite_uri: str, sweep: str) -> list[TradeoffPoint]:
 def run(points: list[TradeoffPoint], sqlite_uri: str, sweep: str) -> Run:
     """The first point's."""
     client = MlflowClient(sqlite_uri)
-    home = runs.find_parent(client, sweep, None)
-    assert home is not None
-    children = runs.children(client, home, sweep)
+    parent = find_parent(client, sweep, None)
+    assert parent is not None
+    children = runs.point_runs(client, parent.experiment_id, sweep)
     return next(run for run in children if run.data.tags["point_id"] == points[0].point_id)
 
 
@@ -94,12 +95,12 @@ def test_a_difference_in_the_last_bit_is_reported(
 def test_other_differences_are_reported(
     points: list[TradeoffPoint], sqlite_uri: str, sweep: str
 ) -> None:
-    """Covers the configuration, the experiment, the time, a NaN and a curve."""
+    """Covers the configuration, the experiment, the time, a metric and a curve."""
     first = points[0]
     later = [
         replace(
             replicate,
-            metrics={**replicate.metrics, "privacy/rho_kl": 1.0},
+            metrics={**replicate.metrics, ADVANTAGE: 1.0},
             curves={"loss": Curve((0,), (4.0,))},
             finished_at=replicate.finished_at + 1,
         )
@@ -110,7 +111,7 @@ def test_other_differences_are_reported(
     )
     lines = compare([changed, points[1]], sweep, sqlite_uri)
     told = [line.removeprefix(f"{first.point_id}: ").split(" is ")[0] for line in lines]
-    spread = [f"privacy/rho_kl{end}" for end in ("", ".ci_high", ".ci_low", ".std")]
+    spread = [f"{ADVANTAGE}{end}" for end in ("", ".ci_high", ".ci_low", ".std")]
     assert told == ["experiment", "finished_at", "config/train_size", *spread, "curve/loss"]
 
 

@@ -16,16 +16,22 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from privnets.frames import points_frame
-from privnets.points import Replicate, TradeoffPoint
+from privnets.points import TradeoffPoint
 from tracking import Recorder, compare, load_points, runs
 from tracking.errors import TrackingError
 from tracking.run_record import TABLE_FILE
+from tracking.sweep_run import find_parent
 from tracking.uris import sqlite_path
 
 
-def _runs_of(client: MlflowClient, home: runs.ParentRun, sweep: str, point_id: str) -> list[Run]:
-    children = runs.children(client, home, sweep)
-    return [run for run in children if run.data.tags["point_id"] == point_id]
+def _point_runs(client: MlflowClient, sweep: str) -> list[Run]:
+    parent = find_parent(client, sweep, None)
+    assert parent is not None
+    return list(runs.point_runs(client, parent.experiment_id, sweep))
+
+
+def _runs_of(client: MlflowClient, sweep: str, point_id: str) -> list[Run]:
+    return [run for run in _point_runs(client, sweep) if run.data.tags["point_id"] == point_id]
 
 
 @pytest.fixture
@@ -69,9 +75,7 @@ def test_runs_deleted_meanwhile_are_reported_as_missing(
     points, ours = made_points(3), recorder()
     ours.record(points)
     client = MlflowClient(uri)
-    home = runs.find_parent(client, sweep, None)
-    assert home is not None
-    (run,) = _runs_of(client, home, sweep, points[1].point_id)
+    (run,) = _runs_of(client, sweep, points[1].point_id)
     client.delete_run(run.info.run_id)
     assert ours.confirm() == {points[1].point_id}
     assert ours.record(points) == 1
@@ -95,25 +99,22 @@ def test_later_batches_have_the_keys_of_earlier_ones(
     ours.record([made_point(1, failed=True)])
     assert load_points(sweep, uri)[ADVANTAGE].isna().sum() == 1
     client = MlflowClient(uri)
-    home = runs.find_parent(client, sweep, None)
-    assert home is not None
-    (failed,) = _runs_of(client, home, sweep, made_point(1).point_id)
-    assert set(made_point(0).metrics) <= set(failed.data.metrics)
+    (failed,) = _runs_of(client, sweep, made_point(1).point_id)
+    defined = {key for key, value in made_point(0).metrics.items() if value == value}
+    assert defined == set(failed.data.metrics)
 
 
 def test_headline_metrics_are_logged_once_a_point_defines_them(uri: str, sweep: str) -> None:
     mse, attack = "utility/test_mse", "privacy/attack/lira/tpr_at_fpr_0.1"
     headline = [ADVANTAGE, f"{ADVANTAGE}.std", "privacy/rho_kl", mse]
-    ours = Recorder(sweep, tracking_uri=uri, headline=headline, keys=[ADVANTAGE, attack])
+    ours = Recorder(sweep, tracking_uri=uri, headline=headline)
     first, failed = made_point(0), made_point(1, failed=True)
     lacking = [replace(r, metrics={**r.metrics, mse: math.nan}) for r in first.replicates]
     first = replace(first, replicates=tuple(lacking))
     client = MlflowClient(uri)
 
     def logged() -> dict[str, set[str]]:
-        home = runs.find_parent(client, sweep, None)
-        assert home is not None
-        children = runs.children(client, home, sweep)
+        children = _point_runs(client, sweep)
         curves = runs.CURVES
         return {
             run.data.tags[runs.POINT_ID]: {k for k in run.data.metrics if not k.startswith(curves)}
@@ -122,14 +123,15 @@ def test_headline_metrics_are_logged_once_a_point_defines_them(uri: str, sweep: 
 
     ours.record([failed, first])
     assert set(map(frozenset, logged().values())) == {frozenset({ADVANTAGE, f"{ADVANTAGE}.std"})}
-    again = Recorder(sweep, tracking_uri=uri, headline=headline, keys=[ADVANTAGE, attack])
+    again = Recorder(sweep, tracking_uri=uri, headline=headline)
     again.record([made_point(3)])
     shown = {ADVANTAGE, f"{ADVANTAGE}.std", mse}
     assert set(map(frozenset, logged().values())) == {frozenset(shown)}
     points = [first, failed, made_point(3)]
     assert compare(points, sweep, uri) == []
     stored, own = load_points(sweep, uri), points_frame(points, sweep)
-    pd.testing.assert_frame_equal(stored, own)
+    hidden = [key for key in own if "/" in key and "config" not in key and key not in shown]
+    pd.testing.assert_frame_equal(stored, own.drop(columns=hidden))
     run_id = next(run_id for run_id in _run_ids(client, sweep, first.point_id))
     table = Path(client.download_artifacts(run_id, TABLE_FILE)).read_text()
     assert f"{attack},{first.metrics[attack]!r}," in table
@@ -160,9 +162,7 @@ def test_a_failed_call_leaves_no_run_without_a_metric(
             database.execute("DROP TRIGGER full")
     again = Recorder(sweep, tracking_uri=sqlite_uri, headline=headline)
     again.record([made_point(3)])
-    home = runs.find_parent(client, sweep, None)
-    assert home is not None
-    found = list(runs.children(client, home, sweep))
+    found = _point_runs(client, sweep)
     assert len(found) == 4
     assert all(set(headline) <= set(run.data.metrics) for run in found)
 
@@ -186,29 +186,26 @@ def _without_mse(point: TradeoffPoint) -> TradeoffPoint:
     return replace(point, replicates=tuple(lacking))
 
 
-def test_metrics_that_no_run_can_hold_are_refused_before_anything_is_written(
-    tmp_path: Path, sweep: str
+def test_a_difference_in_a_metric_that_runs_do_not_show_is_reported(uri: str, sweep: str) -> None:
+    attack = "privacy/attack/lira/tpr_at_fpr_0.1"
+    point = made_point(0)
+    Recorder(sweep, tracking_uri=uri, headline=[ADVANTAGE]).record([point])
+    assert compare([point], sweep, uri) == []
+    other = [replace(r, metrics={**r.metrics, attack: 0.5}) for r in point.replicates]
+    (line,) = compare([replace(point, replicates=tuple(other))], sweep, uri)
+    assert line == f"{point.point_id}: metrics that its run does not show differ"
+
+
+def test_a_metric_that_becomes_a_headline_gets_its_values_in_earlier_runs(
+    uri: str, sweep: str
 ) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    many = {f"privacy/attack/{index:0200}/auc": 0.1 for index in range(1200)}
-    point = TradeoffPoint("a" * 20, "membership", {}, (Replicate(0, many, finished_at=1.0),))
-    with pytest.raises(ValueError, match="must fit 1,048,576 bytes of JSON; got"):
-        Recorder(sweep, tracking_uri=uri, headline=[ADVANTAGE]).record([point])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_damaged_details_are_refused(uri: str, sweep: str) -> None:
-    recorder = Recorder(sweep, tracking_uri=uri, headline=[ADVANTAGE])
-    recorder.record([made_point(0)])
-    client = MlflowClient(uri)
-    (run_id,) = _run_ids(client, sweep, made_point(0).point_id)
-    for key, value in (("0", "not compressed"), ("count", "-1"), ("count", "9999")):
-        client.set_tag(run_id, f"{runs.DETAILS}{key}", value)
-        with pytest.raises(TrackingError, match=r"was not written by `record`: mlflow\.details"):
-            load_points(sweep, uri)
+    points, mse = [made_point(0), made_point(1)], "utility/test_mse"
+    Recorder(sweep, tracking_uri=uri, headline=[ADVANTAGE]).record(points)
+    again = Recorder(sweep, tracking_uri=uri, headline=[ADVANTAGE, mse])
+    again.record(points)
+    assert compare(points, sweep, uri) == []
+    assert list(load_points(sweep, uri)[mse]) == list(points_frame(points, sweep)[mse])
 
 
 def _run_ids(client: MlflowClient, sweep: str, point_id: str) -> list[str]:
-    home = runs.find_parent(client, sweep, None)
-    assert home is not None
-    return [run.info.run_id for run in _runs_of(client, home, sweep, point_id)]
+    return [run.info.run_id for run in _runs_of(client, sweep, point_id)]

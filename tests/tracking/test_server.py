@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
 import signal
 import socket
-import sqlite3
 import stat
 import subprocess
 import sys
 import tempfile
 import urllib.request
-import uuid
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,15 +21,12 @@ from urllib.error import HTTPError
 
 import psutil
 import pytest
-import sqlalchemy
-from made_points import made_point, made_points
 from mlflow import MlflowClient
 from mlflow_server import free_port
 from support import run_command
 
 import tracking
-from privnets.points import Curve, Replicate, TradeoffPoint
-from tracking import batches
+from privnets.points import Replicate, TradeoffPoint
 from tracking.errors import TrackingError
 from tracking.server import ServerStoppedError, team_server
 
@@ -109,16 +101,12 @@ def log_in(monkeypatch: pytest.MonkeyPatch, user: str, password: str) -> None:
 
 def call(served: Served, path: str, body: dict[str, Any], **headers: str) -> int:
     """Status of a POST with the credentials of the environment."""
-    return post(served, f"/api/2.0/mlflow/{path}", json.dumps(body).encode(), **headers)
-
-
-def post(served: Served, path: str, body: bytes, **headers: str) -> int:
     from mlflow.utils.credentials import read_mlflow_creds
     from requests.auth import _basic_auth_str
 
     who = read_mlflow_creds()
     request = urllib.request.Request(
-        f"{served.uri}{path}", body,
+        f"{served.uri}/api/2.0/mlflow/{path}", json.dumps(body).encode(),
         {"Content-Type": "application/json",
          "Authorization": _basic_auth_str(who.username, who.password), **headers},
     )  # fmt: skip
@@ -217,211 +205,6 @@ def test_it_listens_on_loopback_alone(served: Served) -> None:
     assert listening == {"127.0.0.1"}
 
 
-def stored_rows(database: str) -> Counter[str]:
-    """Every row of every table, with what differs from time to time and run to run replaced."""
-    engine = sqlalchemy.create_engine(database, poolclass=sqlalchemy.NullPool)
-    with engine.connect() as connection:
-        metadata = sqlalchemy.MetaData()
-        metadata.reflect(connection)
-        tables = metadata.tables
-        rows = {
-            name: [dict(row) for row in connection.execute(table.select()).mappings()]
-            for name, table in tables.items()
-            if name != "role_permissions"  # of the creator of each experiment, by its number
-        }
-    # A run counts by its point, the run of a sweep by its name, and an experiment not at all.
-    names = {row["run_uuid"]: row["name"] for row in rows["runs"]}
-    names |= {row["run_uuid"]: row["value"] for row in rows["tags"] if row["key"] == "point_id"}
-    pattern = re.compile("|".join(map(re.escape, names)) or "none")
-    moments = ("recorded_at", "creation_time", "last_update_time", "experiment_id")
-
-    def row_text(table: str, row: dict[str, object]) -> str:
-        kept = {k: v for k, v in row.items() if k not in moments}
-        if row.get("key") in moments:
-            kept["value"] = ""
-        if names.get(row.get("run_uuid")) == "both ways":
-            kept.pop("start_time", None)  # of the sweep's own run: when it was begun
-        text = pattern.sub(lambda match: names[match[0]], repr(sorted(kept.items())))
-        return f"{table}: {re.sub('mlflow-artifacts:/[0-9]+|batches|single calls', '', text)}"
-
-    return Counter(row_text(name, row) for name, found in rows.items() for row in found)
-
-
-def stored_files(
-    paths: list[Path], artifacts: Path, study: str, uri: str
-) -> dict[tuple[str, str], bytes]:
-    """Point and name of each file to its content, both on the disk and as MLflow serves it."""
-    client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name(study).experiment_id
-    points = {
-        run.info.run_id: run.data.tags["point_id"]
-        for run in client.search_runs([experiment], "tags.point_id != ''")
-    }
-    found = {}
-    for path in paths:
-        place, run_id, folder, *name = path.relative_to(artifacts).parts
-        assert (place, folder) == (experiment, "artifacts")
-        found[points[run_id], "/".join(name)] = path.read_bytes()
-    downloaded = Path(client.download_artifacts(run_id, "/".join(name)))
-    assert downloaded.read_bytes() == path.read_bytes()
-    return found
-
-
-def assert_both_ways_make_the_same_rows(
-    uri: str, database: str, artifacts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the endpoint and without, of points that finished, failed or have odd values."""
-    curve = Curve((3, 1, 1, 1, 3), (0.1, 2.0, 5.0, 2.0, math.nan))
-    odd = Replicate(0, {"a": math.inf, "b": math.nan}, curves={"x": curve}, finished_at=1.7e9)
-    config = {"text": "tab\t and\r\n\\.\n\\N of \\ and \\\\t, ä"}
-    points = [
-        *made_points(3),
-        made_point(7, failed=True),
-        TradeoffPoint("odd", "e", config, (odd,)),
-    ]
-    sent = []
-    original = batches.post_to_server
-
-    def counting(*arguments: Any, **options: Any) -> Any:
-        sent.append(original(*arguments, **options))
-        return sent[-1]
-
-    monkeypatch.setattr(batches, "post_to_server", counting)
-    added, files = [], []
-    for study in ("batches", "single calls"):
-        before, earlier = stored_rows(database), set(artifacts.rglob("*"))
-        tracking.record(points, sweep="both ways", study=study, tracking_uri=uri)
-        added.append(stored_rows(database) - before)
-        new = [path for path in artifacts.rglob("*") if path not in earlier and path.is_file()]
-        files.append(stored_files(new, artifacts, study, uri))
-        monkeypatch.setattr(batches, "ENDPOINT", "/api/2.0/no/such/path")
-    assert [answer.status_code for answer in sent] == [200, 200, 200, 404, 404]
-    assert added[0] == added[1]
-    assert sum(row.startswith("metrics:") for row in added[0]) > 20
-    assert files[0] == files[1]
-    assert {name for _, name in files[0]} == {"roc.json", "samples/0.bin"}
-
-
-def test_batches_and_single_calls_make_the_same_rows(
-    admin: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = f"sqlite:///{admin.home}/mlflow.db"
-    assert_both_ways_make_the_same_rows(admin.uri, store, admin.home / "artifacts", monkeypatch)
-
-
-def test_a_batch_that_is_not_acknowledged_is_recorded_once(
-    admin: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The connection ends after the transaction; then MLflow's client sends the batch again."""
-    points, original = made_points(4), batches.post_to_server
-    recorder = tracking.Recorder("cut", tracking_uri=admin.uri)
-    recorder.record(points[:1])
-
-    def cut(*arguments: Any, **options: Any) -> Any:
-        assert original(*arguments, **options).status_code == 200
-        raise ConnectionError("cut")
-
-    def twice(*arguments: Any, **options: Any) -> Any:
-        original(*arguments, **options)
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(batches, "post_to_server", cut)
-    with pytest.raises(TrackingError, match="cut"):
-        recorder.record(points[:3])
-    monkeypatch.setattr(batches, "post_to_server", twice)
-    assert recorder.record(points) == 1
-    assert recorder.confirm() == set()
-    assert tracking.compare(points, "cut", admin.uri) == []
-
-
-def test_a_batch_needs_the_permissions_of_single_calls(
-    admin: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tracking.record([POINT], sweep="of the admin", study="closed", tracking_uri=admin.uri)
-    experiment = MlflowClient(admin.uri).get_experiment_by_name("closed").experiment_id
-    name, password = "bob", "long enough for MLflow"
-    assert call(admin, "users/create", {"username": name, "password": password}) == 200
-    grant = {"username": name, "resource_type": "experiment", "resource_id": experiment}
-    run = {"experiment_id": experiment, "start_time": 1}
-    path = f"{batches.ENDPOINT}?experiment_id={experiment}"
-    log_in(monkeypatch, name, password)
-    assert (post(admin, path, b"[]"), call(admin, "runs/create", run)) == (200, 200)
-    log_in(monkeypatch, "admin", admin.password)
-    grant["permission"] = "DENY"
-    granting = "/api/3.0/mlflow/users/permissions/grant"
-    assert post(admin, granting, json.dumps(grant).encode()) == 200
-    log_in(monkeypatch, name, password)
-    assert (post(admin, path, b"[]"), call(admin, "runs/create", run)) == (403, 403)
-    assert post(admin, path.replace("=", "=0"), b"[]") == 403
-    log_in(monkeypatch, name, "another password")
-    assert post(admin, path, b"[]") == 401
-
-
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [
-        ({}, 200),
-        ({"run_id": "../" * 10 + "ab"}, 400),
-        ({"files": {"../../../../escaped": "AAAA"}}, 400),
-        ({"files": {"/escaped": "AAAA"}}, 400),
-        ({"files": {"a": "not base64!"}}, 400),
-        ({"tags": {"a'b": ""}}, 400),
-        ({"metrics": [["m", 1.0, 2**63, 0]]}, 400),
-        ({"status": "RUNNING"}, 400),
-        ({"params": {"p": "x" * 6001}}, 400),
-        ({"params": {"p": "\0"}}, 400),
-        ({"tags": {"\u13a0\u20e3": ""}}, 400),
-        ({"files": {"a": "AAAA", "a/b": "AAAA"}}, 400),
-        ({"metrics": [["m", True, 1, 0]]}, 400),
-        ({"name": ""}, 400),
-        ({"experiment_id": 3}, 400),
-        ({"name": "x" * batches.MAX_BODY}, 413),
-    ],
-)
-def test_a_batch_of_invalid_runs_is_refused(
-    admin: Served, changes: dict[str, Any], status: int
-) -> None:
-    client = MlflowClient(admin.uri)
-    found = client.get_experiment_by_name("invalid")
-    experiment = found.experiment_id if found else client.create_experiment("invalid")
-    run = {"run_id": uuid.uuid4().hex, "name": "n", "status": "FINISHED", "started": 1, "ended": 2}
-    run |= {"tags": {}, "params": {}, "metrics": [], "files": {}, **changes}
-    path = f"{batches.ENDPOINT}?experiment_id={experiment}"
-    before = len(client.search_runs([experiment]))
-    assert post(admin, path, json.dumps([run]).encode()) == status
-    assert post(admin, path, json.dumps([run, run]).encode()) == max(status, 400)
-    assert len(client.search_runs([experiment])) - before == (status == 200)
-    assert not list(admin.home.rglob("escaped"))
-
-
-def test_a_failed_batch_deletes_no_file_of_another_request(admin: Served) -> None:
-    """A client whose request is cut sends it again, and then both store the same files."""
-    experiment = MlflowClient(admin.uri).create_experiment("sent twice")
-    run = {"run_id": uuid.uuid4().hex, "name": "n", "status": "FINISHED", "started": 1, "ended": 2}
-    run |= {"tags": {}, "params": {}, "metrics": [], "files": {"a": "AAAA"}}
-    path, body = f"{batches.ENDPOINT}?experiment_id={experiment}", json.dumps([run]).encode()
-    file = admin.home / "artifacts" / experiment / str(run["run_id"]) / "artifacts" / "a"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"\0\0\0")
-    with closing(sqlite3.connect(admin.home / "mlflow.db")) as database:
-        database.execute(
-            "CREATE TRIGGER full AFTER INSERT ON runs BEGIN SELECT RAISE(ABORT, ''); END"
-        )
-        assert post(admin, path, body) == 500
-        database.execute("DROP TRIGGER full")
-    assert file.exists()
-    assert (post(admin, path, body), post(admin, path, body)) == (200, 200)
-    assert file.read_bytes() == b"\0\0\0"
-
-
-def test_an_experiment_with_files_elsewhere_takes_no_batches(admin: Served) -> None:
-    """A user chooses the place of an experiment's files."""
-    client = MlflowClient(admin.uri)
-    other = client.create_experiment("of another", artifact_location="mlflow-artifacts:/0")
-    for experiment, status in ((other, 404), ("999999", 404), ("x", 400), ("01", 400)):
-        assert post(admin, f"{batches.ENDPOINT}?experiment_id={experiment}", b"[]") == status
-
-
 # The last two of those that share the server: the first ends it.
 def kill(served: Served) -> None:
     """Records a point and kills the server; does nothing if that was done."""
@@ -471,8 +254,6 @@ def test_postgres_tls_and_a_password_from_the_environment(
         assert team.uri == f"https://127.0.0.1:{port}"
         tracking.record([POINT], sweep="s", tracking_uri=team.uri)
         assert list(tracking.load_points("s", team.uri)["m"]) == [1.0]
-        store = postgres_uri.replace("postgresql://", "postgresql+psycopg2://")
-        assert_both_ways_make_the_same_rows(team.uri, store, data / "artifacts", monkeypatch)
         assert not (data / "admin-password").exists()
         assert not (data / "mlflow.db").exists()
         team.process.kill()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import http.server
 import socket
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from made_points import made_points
 from mlflow_server import free_port
+from stores import new_store
 
 import tracking
 from privnets.credentials import redact, strip_credentials
@@ -216,9 +221,9 @@ def web() -> Iterator[http.server.HTTPServer]:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ((200, b"<html>some other service"), "does not answer as an MLflow server"),
-        ((404, b"gone"), "does not answer as an MLflow server: 404"),
-        ((503, b"overloaded"), "does not answer as an MLflow server: 503"),
+        ((200, b"<html>some other service"), "not in a valid JSON format"),
+        ((404, b"gone"), "404"),
+        ((503, b"overloaded"), "does not answer as an MLflow server: too many 503"),
         (
             (401, b"who are you"),
             r"rejects the credentials \(401\); set MLFLOW_TRACKING_USERNAME and .*PASSWORD",
@@ -262,23 +267,21 @@ def test_recording_says_why_a_server_refuses(
         )
 
 
-def test_an_interrupted_creation_is_repeated(tmp_path: Path) -> None:
-    """Also where a deleted database has left its log behind."""
-    for name in (".mlflow.db.creating", ".mlflow.db.creating-wal", "mlflow.db-wal"):
-        (tmp_path / name).write_bytes(b"cut short")
-    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
-    assert tracking.record(made_points(1), sweep="s", tracking_uri=uri) == 1
+def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
+    uri = new_store(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = 'another'")
+    with pytest.raises(TrackingError, match="another"):
+        tracking.load_points("s", uri)
 
 
-def test_a_deleted_store_is_created_again(tmp_path: Path) -> None:
-    """A process that has had it open writes to the new file."""
-    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
-    tracking.record(made_points(1), sweep="old", tracking_uri=uri)
-    (tmp_path / "mlflow.db").unlink()
-    tracking.record(made_points(2), sweep="new", tracking_uri=uri)
-    assert tracking.compare(made_points(2), "new", uri) == []
-    with pytest.raises(TrackingError, match="does not contain a sweep named 'old'"):
-        tracking.load_points("old", uri)
+def test_stores_are_checked_without_loading_mlflow(tmp_path: Path) -> None:
+    checks = [
+        f"tracking.check({uri!r})" for uri in (f"sqlite:///{tmp_path}/no.db", new_store(tmp_path))
+    ]
+    code = f"import sys, tracking; {'; '.join(checks)}; print('mlflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_nothing_is_created_by_reading(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import privnets
 import tracking
 from tracking.run_record import LOG10_OF_ZERO
-from tracking.runs import runs_page, study_pages, sweep_pages
+from tracking.sweep_run import SweepUpdate, study_pages
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (
@@ -35,7 +35,6 @@ FLAGS = (
 STUDY, SWEEP = "shown in the UI", "shown"
 SIZES, DECAYS = (8, 32, 64, 256), (0.0, 1e-4, 1e-2, 1.0)
 PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_mse"
-AXES = ("train_size", "log10_weight_decay"), (PRIVACY, UTILITY)
 WAIT = 240
 T = TypeVar("T")
 PASSING = (
@@ -82,14 +81,16 @@ def shown(server_uri: str) -> Shown:
         for point in experiment.run([c for c in configs if c.train_size == size])
     ]  # fmt: skip
     assert any(math.isnan(value) for point in points for value in point.metrics.values())
-    tracking.Recorder(
-        SWEEP, study=STUDY, tracking_uri=server_uri, objectives=(PRIVACY, UTILITY),
+    recorder = tracking.Recorder(
+        SWEEP, study=STUDY, tracking_uri=server_uri,
         log_scaled=frozenset({"weight_decay"}), name_fields=("train_size", "weight_decay"),
-    ).record_until_settled(points)  # fmt: skip
-    tracking.record_sweep(
-        SWEEP, study=STUDY, tracking_uri=server_uri, hypervolume=[(1, 0.5, 1.8e9)],
-        params={"replicates": "1"}, status="FINISHED", axes=AXES,
     )  # fmt: skip
+    recorder.record(points)
+    recorder.update_sweep(
+        SweepUpdate(
+            values=[("hypervolume", 0.5, 1.8e9, 1)], params={"replicates": "1"}, status="FINISHED"
+        )
+    )
     return Shown(server_uri, _experiment_id(server_uri), points)
 
 
@@ -124,7 +125,7 @@ def test_every_point_of_a_sweep_can_be_compared(browser: Chrome, shown: Shown) -
     The first in this browser, so that MLflow by itself would open another kind of work.
     """
     pages = study_pages(shown.uri, 1000)
-    assert pages[STUDY] == runs_page(shown.experiment_id)
+    assert f"/experiments/{shown.experiment_id}/runs?" in pages[STUDY]
     browser.get(f"{shown.uri}/{pages[STUDY]}")
     (parent,) = _rows(browser, 1)
     assert parent.text.splitlines()[-2] == SWEEP
@@ -152,26 +153,6 @@ def test_every_point_of_a_sweep_can_be_compared(browser: Chrome, shown: Shown) -
     _choose_one(browser, "#y-axis-selector", PRIVACY)
     axes = _plot_data(browser, UTILITY, PRIVACY)
     assert sorted(zip(axes[UTILITY], axes[PRIVACY], strict=True)) == shown.rows(UTILITY, PRIVACY)
-
-
-def test_a_sweep_s_page_opens_with_its_objectives_as_axes_and_all_points(
-    browser: Chrome, shown: Shown
-) -> None:
-    browser.get(f"{shown.uri}/{sweep_pages(shown.uri, 1)[f'{SWEEP} of {STUDY}']}")
-
-    def scatter() -> dict[str, Any]:
-        found: list[dict[str, Any]] = browser.execute_script(
-            """return [...document.querySelectorAll(".js-plotly-plot")].map(plot => {
-                const {type, x, y} = plot.data[0];
-                return {type, x: [...(x ?? [])], y: [...(y ?? [])]};
-            })"""
-        )
-        return next((chart for chart in found if chart["type"] == "scatter"), {})
-
-    drawn = _await(browser, scatter)
-    assert sorted(zip(drawn["x"], drawn["y"], strict=True)) == shown.rows(UTILITY, PRIVACY)
-    assert "Objectives and swept fields" in browser.page_source
-    _await(browser, lambda: "Parallel Coordinates" in browser.page_source)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from small_sweeps import rows, study_file
+from stores import new_store
 from test_chaos import drive, kill_with_descendants_watched, wait_until
 
 import sweeps
@@ -590,7 +591,7 @@ def test_a_killed_search_gives_the_same_front(
         f"search={{algorithm: tpe, num_points: {count}, ask_size: 3, confirm: 1}}",
         "resources.concurrency=1",
     ]
-    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    uri = new_store(tmp_path)
     study = study_file(tmp_path)
     whole = sweeps.run(load(study, changes), name="whole", storage=str(tmp_path), tracking_uri=uri)
     folder, chance = tmp_path / "killed", random.Random(kills)

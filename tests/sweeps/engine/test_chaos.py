@@ -25,6 +25,7 @@ from small_sweeps import (
     small_plan,
     study_file,
 )
+from stores import new_store
 
 import tracking
 from sweeps.analysis.results import open_result
@@ -267,7 +268,7 @@ def test_a_killed_tracking_server_does_not_stop_the_sweep(
 ) -> None:
     server_folder, port = tmp_path / "server", free_port()
     server_folder.mkdir()
-    store = tracking.create(f"sqlite:///{server_folder}/mlflow.db")
+    store = new_store(server_folder)
     with mlflow_server(server_folder, port) as server:
         uri = server.uri
 

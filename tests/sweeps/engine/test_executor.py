@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 from small_sweeps import STUDY, assert_same_numbers, contents, numbers, rows, small_plan, study_file
+from stores import new_store
 from typer.testing import CliRunner
 
 import privnets
@@ -280,7 +281,7 @@ def test_verify_and_sync_report_the_state_of_the_store(
 ) -> None:
     from sweeps.cli.main import app
 
-    empty = tracking.create(f"sqlite:///{tmp_path}/other.db")
+    empty = new_store(tmp_path, "other.db")
     where = ["reference", "--storage", uninterrupted.result.storage]
     runner = CliRunner()
     equal = runner.invoke(app, ["verify", *where, "--tracking-uri", tracking_uri])

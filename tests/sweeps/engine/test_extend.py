@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from mlflow import MlflowClient
 from small_sweeps import contents, rows, study_file
+from stores import new_store
 from typer.testing import CliRunner
 
 import sweeps
@@ -61,7 +62,7 @@ def sweep_status(uri: str, sweep: str) -> tuple[str, str, str]:
 def test_a_run_ends_with_its_budget_and_an_extended_sweep_trains_only_what_is_missing(
     local_ray: Connection, tmp_path: Path
 ) -> None:
-    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    uri = new_store(tmp_path)
     where = ["--storage", str(tmp_path), "--tracking-uri", uri]
     changes = [word for change in SOBOL for word in ("--set", change)]
     study = str(study_file(tmp_path))
@@ -125,7 +126,7 @@ def test_run_and_extend_end_with_the_same_command_for_mlflow(
 def test_an_adaptive_search_starts_from_reused_trainings(
     uninterrupted: RunOutcome, tmp_path: Path
 ) -> None:
-    uri, ledger = tracking.create(f"sqlite:///{tmp_path}/mlflow.db"), Ledger(str(tmp_path), "s")
+    uri, ledger = new_store(tmp_path), Ledger(str(tmp_path), "s")
     old = uninterrupted.result
     changes = [
         "space={weight_decay: {loguniform: [0.0001, 1]}}",

@@ -18,8 +18,7 @@ import pytest
 from ray_autoscaler import scaling_head
 from ray_head import Head, ray_head
 from ray_node import ray_node
-
-import tracking
+from stores import new_store
 
 pytestmark = pytest.mark.ray
 
@@ -92,7 +91,7 @@ def running(
     grid = [i / points for i in range(points)]
     study = folder / "naps.yaml"
     study.write_text(_STUDY.format(seconds=seconds, points=grid, cpus=cpus, gpus=gpus))
-    uri = tracking.create(f"sqlite:///{folder}/mlflow.db")
+    uri = new_store(folder)
     with (folder / "said").open("wb") as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "sweeps", "run", str(study), "--name", "naps",

@@ -1,1 +1,0 @@
-"""Databases of MLflow: SQLite stores, and runs written by rows."""
