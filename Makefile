@@ -12,13 +12,15 @@ AUDIT := .audit
 DEMO := quickstart digits-quick
 STORAGE := sweep-results
 TRACKING := sqlite:///mlflow.db
+# Tests of what depends on the versions of Ray, MLflow and Optuna.
+VERSIONED := tests/cluster tests/tracking tests/sweeps/engine tests/sweeps/planning tests/sweeps/publishing
 # Modules that publish a table; the others hold shared code.
 BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tests/benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo test test-slow tests-with-ray tests-of-privnets other-tests tests-of-tracking
-.PHONY: lint docs claims bench benchmarks-page audit licences clean
+.PHONY: test-versions test-lowest test-newest lint docs claims bench benchmarks-page audit licences clean
 
 help: ## Describe each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +52,15 @@ tests-of-tracking:
 
 other-tests:
 	nice -n 19 $(PYTEST) -m 'not ray' --ignore=tests/privnets --ignore=tests/tracking
+
+test-versions: test-lowest test-newest ## Run the Ray, tracking and search tests on both ends of versions
+
+test-lowest: OPTIONS := --constraint constraints-lowest.txt
+test-newest: OPTIONS := --upgrade --upgrade-strategy eager
+test-lowest test-newest: test-%: $(BIN)/python
+	$(BIN)/python -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet $(OPTIONS) --editable '.[dev]'
+	.venv-$*/bin/python -m pytest -p no:cacheprovider $(VERSIONED)
 
 test-slow: lint ## Run the slow tests: chaos campaigns, deployments, long fuzz runs
 	$(PYTEST) --slow -m slow
@@ -85,7 +96,7 @@ licences: $(INSTALLED) ## Write DEPENDENCIES.md; fail on a licence incompatible 
 	$(BIN)/python -m tests.licences --check
 
 clean: ## Remove the virtual environment and build outputs; results and mlflow.db stay
-	rm -rf $(VENV) $(AUDIT) build dist docs/_build docs/_generated *.egg-info
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest $(AUDIT) build dist docs/_build docs/_generated *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find cluster privnets sweeps tests tracking -name __pycache__ -type d -prune -exec rm -rf {} +
 

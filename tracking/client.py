@@ -101,7 +101,8 @@ def artifacts_at(uri: str) -> Iterator[None]:
 
     The client of MLflow 3.6 asks the server that the process uses, whatever its own URI is.
     """
-    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
+    is_set = mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]
+    before = mlflow.get_tracking_uri() if is_set else ""
     if is_server(uri):
         mlflow.set_tracking_uri(uri)
     try:
