@@ -68,9 +68,6 @@ class Adversarial(Experiment):
         if not own.steps and own.releaser not in COPYING_RELEASERS:
             expected = f"at least 1, or releaser {' or '.join(COPYING_RELEASERS)}"
             errors.append(InvalidField("steps", "0", expected))
-        if own.metrics and not problem.spec.utility_classes:
-            expected = f"none with {problem.name}, which has no utility label"
-            errors.append(InvalidField("metrics", ", ".join(own.metrics), expected))
         others = metrics.metric_keys(problem, own.model_copy(update={"metrics": None}))
         errors += [
             InvalidField(f"metrics.{key}", key, "a name that no other metric has")
@@ -168,6 +165,8 @@ def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
             unused[name] = (width,)
     if config.evaluation == "exact":
         unused["evaluation"] = ("panel", "metrics")
+    elif not _problem(config).spec.utility_classes:
+        unused["problem"] = ("metrics",)
     return unused
 
 
