@@ -166,10 +166,6 @@ def _ratio(numerator: Tensor, denominator: Tensor, counted: Tensor) -> Statistic
     return ratio, torch.where(counted, influence, 0.0) / total[:, None]
 
 
-def _accuracy(test: TestOutputs) -> Statistic:
-    return _mean((test.predicted == test.y).double(), test.counted)
-
-
 def _balanced_accuracy(test: TestOutputs) -> Statistic:
     right = (test.predicted == test.y).double()
     return _macro([_mean(right, test.counted & (test.y == c)) for c in _all_classes(test)])
@@ -187,22 +183,6 @@ def _f1(test: TestOutputs) -> Statistic:
         predicted, true = (test.predicted == c).double(), (test.y == c).double()
         values.append(_ratio(2 * predicted * true, predicted + true, test.counted))
     return _macro(values)
-
-
-def _auc(test: TestOutputs) -> Statistic:
-    return test.ranking[0]
-
-
-def _average_precision(test: TestOutputs) -> Statistic:
-    return test.ranking[1]
-
-
-def _squared_error(test: TestOutputs) -> Statistic:
-    return _mean((test.predicted - test.y).square(), test.counted)
-
-
-def _absolute_error(test: TestOutputs) -> Statistic:
-    return _mean((test.predicted - test.y).abs(), test.counted)
 
 
 def _r2(test: TestOutputs) -> Statistic:
@@ -264,16 +244,16 @@ def _ranking(test: TestOutputs, label: int) -> tuple[Statistic, Statistic]:
 
 
 _OF_CLASSES: Final[Mapping[str, Callable[[TestOutputs], Statistic]]] = {
-    "accuracy": _accuracy,
+    "accuracy": lambda test: _mean((test.predicted == test.y).double(), test.counted),
     "balanced_accuracy": _balanced_accuracy,
-    "auc": _auc,
-    "average_precision": _average_precision,
+    "auc": lambda test: test.ranking[0],
+    "average_precision": lambda test: test.ranking[1],
     "log_loss": _log_loss,
     "f1": _f1,
 }
 _OF_NUMBERS: Final[Mapping[str, Callable[[TestOutputs], Statistic]]] = {
-    "mse": _squared_error,
-    "mae": _absolute_error,
+    "mse": lambda test: _mean((test.predicted - test.y).square(), test.counted),
+    "mae": lambda test: _mean((test.predicted - test.y).abs(), test.counted),
     "r2": _r2,
 }
 _MEANS: Final = frozenset({"accuracy", "log_loss", "mse", "mae"})
