@@ -111,8 +111,6 @@ DATASETS: Final[Registry[DataSource]] = Registry(
         "eco": "privnets.data.eco:EcoSource",
         "lfw": "privnets.data.faces.lfw:LfwSource",
         "celeba": "privnets.data.faces.celeba:CelebaSource",
-        "facescrub": "privnets.data.faces.facescrub:FaceScrubSource",
-        "vggface2": "privnets.data.faces.vggface2:VggFace2Source",
     },
 )
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numerator and denominator of a share, as `estimates.ratio` takes them, shape [n] each."""
 
-CollectionName = Literal["lfw", "celeba", "facescrub", "vggface2"]
+CollectionName = Literal["lfw", "celeba"]
 SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 _USED_SHARE: Final = 0.97  # people are not divided, so that some images fit into no split
 _DEFAULTS: Final[Mapping[str, Scalar]] = {
@@ -126,12 +126,10 @@ class FaceProblem(Problem):
     """Images of a collection of faces with two labels.
 
     Attributes:
-        collections: Data sets that have both labels.
         divides_people: Whether splits share people, as they must where identity is a label.
         lfw_records: Images of LFW that `select` finds, known without reading it.
     """
 
-    collections: ClassVar[tuple[CollectionName, ...]]
     divides_people: ClassVar[bool] = False
     lfw_records: ClassVar[int]
 
@@ -160,12 +158,6 @@ class FaceProblem(Problem):
 
         All labels [n] are known. `prior` [C] has their frequencies.
         """
-
-    @property
-    def remarks(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Sentences on the images, where they are present."""
-        source = self._source
-        return source.remarks() if source.state() == "present" else ()
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Sizes of the whole splits, or fewer training images where asked for."""
@@ -327,16 +319,7 @@ class FaceProblemReference(ProblemReference):
         return f"{self.faces} {self.collection} {self.size}"
 
     def problem(self) -> FaceProblem:
-        """The problem, once per process; its images are read when training needs them.
-
-        Raises:
-            UserFormError: If the collection lacks a label.
-        """
-        kind = _kind(self.faces)
-        if self.collection not in kind.collections:
-            raise UserFormError(
-                "problem.collection", self.collection, " or ".join(kind.collections)
-            )
+        """The problem, once per process; its images are read when training needs them."""
         return _face_problem(self, directory())
 
 

@@ -29,7 +29,6 @@ _MEASURES: Final = ("accuracy", "balanced_accuracy", "accuracy_men", "accuracy_w
 class GenderEmotionProblem(FaceProblem):
     """The person's gender is useful, and whether the person smiles is secret."""
 
-    collections = ("lfw", "celeba")
     lfw_records = 12_442
     spec = face_spec("gender-emotion", (2, 2), _MEASURES, recognition_measures(_SECRETS))
 

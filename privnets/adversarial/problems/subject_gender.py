@@ -43,7 +43,6 @@ class SubjectGenderProblem(FaceProblem):
     only fool a network that is held fixed.
     """
 
-    collections = ("lfw", "celeba", "facescrub", "vggface2")
     divides_people = True
     lfw_records = 3_023
     lfw_people: ClassVar[int] = 62

@@ -52,7 +52,6 @@ class SubjectWithinSubjectProblem(FaceProblem):
     and observed in training. Another quarter is private and appears only after training.
     """
 
-    collections = ("lfw", "celeba", "facescrub", "vggface2")
     divides_people = True
     lfw_records = 3_023
     lfw_people: ClassVar[int] = 62

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from privnets.data.catalog import DataSource, combined_fingerprint
-from privnets.data.files import DataError, FileState, digest
+from privnets.data.catalog import DataSource
+from privnets.data.files import DataError
 
 UNKNOWN: Final = -1
 """Label that the collection does not give."""
@@ -60,10 +58,6 @@ class FaceSource(DataSource):
             DataError: If a file is absent or malformed.
         """
 
-    def remarks(self) -> tuple[str, ...]:
-        """Sentences on the images that are present, for the author of a study."""
-        return ()
-
     @abstractmethod
     def reader(self) -> Callable[[int], Image.Image]:
         """Function that reads an image by row, cropped as the authors publish it or say.
@@ -83,94 +77,6 @@ class FaceSource(DataSource):
             for _ in pool.map(read, range(len(rows))):
                 pass
         return levels
-
-
-@dataclass(frozen=True, eq=False)
-class FaceFolder:
-    """A folder of images: labels, the path of each image in it, and the box of each face.
-
-    Remarks are sentences for the author of a study. Boxes have left, upper, right and lower edge
-    in pixels, shape [n, 4]; None for whole images.
-    """
-
-    labels: FaceLabels
-    paths: Sequence[str]
-    boxes: NDArray[np.int64] | None = None
-    remarks: tuple[str, ...] = ()
-
-
-class FaceFolderSource(FaceSource):
-    """A folder of images with lists of them, `info.lists`, of which checksums are not known.
-
-    The fingerprint is that of the lists: images are taken as the lists say.
-    """
-
-    def first_image(self, folder: Path) -> str | None:
-        """Path of the first listed image in the folder; None if listed images may be absent."""
-        return None
-
-    @abstractmethod
-    def read_folder(self, folder: Path) -> FaceFolder:
-        """Reads the lists of a folder; see `FaceSource.labels`."""
-
-    def state(self) -> FileState:
-        """Whether all lists and the first listed image are there."""
-        return "absent" if self._absent_files() else "present"
-
-    def fingerprint(self) -> str:
-        """Identifies the lists; see `DataSource.fingerprint`."""
-        return self.content()
-
-    def content(self) -> str:
-        """Changes if the folder must be read again; see `DataSource.fingerprint` for errors."""
-        if absent := self._absent_files():
-            raise DataError(
-                f"data set {self.name!r} cannot be used: {' and '.join(absent)} absent. Looked in "
-                f"{self.info.folder}. Unpack there what {self.info.source} provides, or set "
-                "PRIVNETS_DATA."
-            )
-        return combined_fingerprint(self.name, tuple(digest(path) for path in self._lists()))
-
-    def labels(self) -> FaceLabels:
-        """Labels of all images; see `FaceSource.labels`."""
-        return self._folder.labels
-
-    def reader(self) -> Callable[[int], Image.Image]:
-        """Reads images, cropped to their boxes; see `FaceSource.reader`."""
-        folder, found = self.info.folder, self._folder
-
-        def read(row: int) -> Image.Image:
-            image = open_face(found.paths[row], folder / found.paths[row])
-            return image if found.boxes is None else image.crop(found.boxes[row].tolist())
-
-        return read
-
-    @property
-    def _folder(self) -> FaceFolder:
-        return _read_folder(self, self.info.folder, self.content())
-
-    def _lists(self) -> list[Path]:
-        return [self.info.folder / name for name in self.info.lists]
-
-    def _absent_files(self) -> list[str]:
-        folder = self.info.folder
-        absent = [path.name for path in self._lists() if not path.exists()]
-        image = None if absent else self.first_image(folder)
-        return absent if image is None or (folder / image).exists() else [image]
-
-
-@lru_cache(maxsize=2)
-def _read_folder(source: FaceFolderSource, folder: Path, _content: str) -> FaceFolder:
-    try:
-        return source.read_folder(folder)
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"the lists in {folder} cannot be read: {error}.") from error
-
-
-def first_word(lines: Iterable[str], skipped: int = 0) -> str:
-    """First word of a list, below lines that are skipped; empty without one."""
-    line = next(itertools.islice(lines, skipped, None), "")
-    return next(iter(line.split()), "")
 
 
 def person_numbers(names: NDArray[Any]) -> NDArray[np.int64]:

@@ -148,13 +148,6 @@ def test_examples_of_faces_are_stored_only_if_asked_for():
     assert "no utility network on raw images" in note
 
 
-def test_a_collection_without_smiles_is_refused():
-    problem = {"faces": "gender-emotion", "collection": "vggface2"}
-    asked = AdversarialConfig.model_validate({"problem": problem})
-    with pytest.raises(DataError, match="got vggface2; expected lfw or celeba"):
-        problem_of(asked)
-
-
 def test_people_with_many_images_and_a_known_gender_are_the_classes_of_identity():
     problem = problem_of(AdversarialConfig(problem="subject-gender"))
     identity = np.repeat([0, 1, 2, 3], [25, 19, 20, 30])
