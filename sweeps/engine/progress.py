@@ -117,7 +117,9 @@ class SweepCounter:
         values = complete.family("metric").reindex(columns=list(metrics))
         # Only an interval, which takes too long to compute here, says that this flag is raised.
         values = values.drop(columns=BELOW_FLOOR, errors="ignore")
-        means = values.groupby(complete.points).mean(skipna=False).loc[finished]
+        groups = values.groupby(complete.points)
+        is_known = groups.count().eq(groups.size(), axis=0)  # at every replicate
+        means = groups.mean().where(is_known).loc[finished]
         confirmed = complete.points_with_seeds(self._rule.confirming)
         reported = means.loc[means.index.isin(confirmed)] if len(confirmed) else means
         front = pareto_front(meets_constraints(reported, self._constraints), self._objectives)
