@@ -58,7 +58,7 @@ def front_remarks(
         note_unconfirmed(result),
         _note_early_end(result),
         _note_cut_front(result),
-        _note_two_replicates(front),
+        _note_few_replicates(front),
     )
     trivial = note_trivial_model(front, objectives or result.objectives)
     return [*(sentence for sentence in (*trivial, *sentences) if sentence), *private]
@@ -80,7 +80,8 @@ def note_trivial_model(front: pd.DataFrame, objectives: Objectives) -> list[str]
         count = sum(_is_better(row, metric, objectives[metric]) for row in rows)
         beating = f"{count} of {format_count(len(rows), 'point')} on the front"
         sentences.append(
-            f"{beating} are shown to be better than the trivial model, whose {value}."
+            f"{beating} {'is' if count == 1 else 'are'} shown to be better than the trivial model, "
+            f"whose {value}."
             if count
             else f"{NOT_BEATEN}; its {value}."
         )
@@ -152,11 +153,17 @@ def note_unconfirmed(result: Result) -> str:
     )
 
 
-def _note_two_replicates(front: pd.DataFrame) -> str:
-    """Warning that two replicates hardly show a spread: nominal 95% intervals hold 83% to 92%."""
-    if not (front["replicates"] == 2).any():
-        return ""
-    return "Two replicates are too few for intervals that mean something; take at least three."
+def _note_few_replicates(front: pd.DataFrame) -> str:
+    """Warning that one replicate shows no spread of training, and two hardly do.
+
+    Nominal 95% intervals of two hold 83% to 92%.
+    """
+    fewest = front["replicates"].min()
+    if fewest == 1:
+        return "One replicate does not show the spread of training; take at least three."
+    if fewest == 2:
+        return "Two replicates are too few for intervals that mean something; take at least three."
+    return ""
 
 
 def _note_early_end(result: Result) -> str:

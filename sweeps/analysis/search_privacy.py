@@ -20,6 +20,7 @@ from sweeps.analysis.text import format_count
 from sweeps.study.search import SEARCHES
 
 EPSILON: Final = "privacy/epsilon"
+_NONE: Final = "The search as a whole has no epsilon"
 _NUMBERS: Final[Mapping[str, float]] = {"Poisson": math.inf, "geometric": 1.0}
 
 
@@ -33,11 +34,11 @@ def search_privacy(result: Result) -> list[str]:
         return []
     if count := int(points[EPSILON].isna().sum()):
         return [
-            f"The search has no epsilon: {format_count(count, 'point')} of {len(points)} "
-            f"{'has' if count == 1 else 'have'} none."
+            f"{_NONE}: {count} of {format_count(len(points), 'point')} "
+            f"{'was' if count == 1 else 'were'} trained without differential privacy."
         ]
     if len(terms := points[["config/delta", "config/neighbours"]].drop_duplicates()) > 1:
-        return ["The search has no epsilon: its points differ in delta or neighbours."]
+        return [f"{_NONE}: its points differ in delta or neighbours."]
     (delta,), (neighbours,) = terms["config/delta"], terms["config/neighbours"]
     trained = result.replicates.groupby("point_id").size()
     settings = Counter(_training(row) for _, row in points.iterrows())
@@ -47,7 +48,7 @@ def search_privacy(result: Result) -> list[str]:
     algorithm = SEARCHES.get(result.study.search.algorithm)
     if algorithm.is_adaptive and len(settings) > 1:
         return [
-            "The search has no epsilon: it chose the noise of trainings by results of others, and "
+            f"{_NONE}: it chose the noise of trainings by results of others, and "
             "composition needs noise that is fixed in advance."
         ]
     return _sentences(

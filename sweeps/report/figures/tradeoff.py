@@ -135,15 +135,19 @@ def upright_floors(
 def metric_levels(
     points: pd.DataFrame, y: str, metric: str, fields: Sequence[str]
 ) -> list[tuple[Interval, str]]:
-    """Different values of a metric; values closer than 1% of the range of `y` count as one.
+    """Different values of a metric, and the settings of their points in words.
 
-    Each is the mean with the widest interval, and the settings of its points in words.
+    Values closer than 1% of the range of `y`, or whose intervals overlap, count as one: their mean
+    with the widest interval.
     """
     if metric not in points:
         return []
     step = _SAME_LEVEL * (float(np.ptp(points[y])) or abs(float(points[y].iloc[0])))
     known = points.loc[points[metric].notna()].sort_values(metric)
-    groups = [group for _, group in known.groupby((known[metric].diff() > step).cumsum())]
+    ends = (known.get(metric + end, known[metric]) for end in INTERVAL_SUFFIXES)
+    low, high = (end.fillna(known[metric]) for end in ends)
+    differs = (known[metric].diff() > step) & (low > high.cummax().shift())
+    groups = [group for _, group in known.groupby(differs.cumsum())]
     levels = []
     for group, suffix in zip(groups, _suffixes(groups, fields), strict=True):
         low, high = (group.get(metric + end, pd.Series(math.nan)) for end in INTERVAL_SUFFIXES)

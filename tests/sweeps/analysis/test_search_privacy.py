@@ -62,7 +62,10 @@ def test_a_random_search_may_select_among_a_random_number_of_trainings(tmp_path:
 def test_a_search_with_a_training_that_is_not_private_has_no_epsilon(tmp_path: Path) -> None:
     metrics = [METRICS[0], (math.nan,) * 4]
     (sentence,) = _sentences(tmp_path, metrics)
-    assert sentence == "The search has no epsilon: 1 point of 2 has none."
+    assert sentence == (
+        "The search as a whole has no epsilon: 1 of 2 points was trained without differential "
+        "privacy."
+    )
 
 
 def test_a_search_over_delta_has_no_epsilon(tmp_path: Path) -> None:
