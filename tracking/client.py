@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import mlflow
 import sqlalchemy
+from alembic.util import CommandError
 from google.protobuf.json_format import (  # type: ignore[import-untyped, unused-ignore]
     Error as ProtobufError,
 )
@@ -121,7 +122,7 @@ def translate_errors(uri: str) -> Iterator[None]:
         TrackingError: In all other cases.
     """
     expected: tuple[type[Exception], ...]
-    expected = (MlflowException, SQLAlchemyError, sqlite3.Error, ImportError, OSError)
+    expected = (MlflowException, SQLAlchemyError, CommandError, sqlite3.Error, ImportError, OSError)
     if is_server(uri):
         expected += _MALFORMED_RESPONSE
     try:

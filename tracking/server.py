@@ -140,7 +140,9 @@ def team_server(
     hosts = [*names, *_LOOPBACK, *(f"{name}:*" for name in _LOOPBACK)]
     options = ["--app-name", "basic-auth", "--allowed-hosts", ",".join(hosts), "--serve-artifacts"]
     options += ["--artifacts-destination", artifacts or str(folder / "artifacts")]
-    origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
+    # MLflow 3.6 compares origins as they are, so the server's port is named too.
+    origin_hosts = [*names, *(f"{name}:{port}" for name in allowed_hosts)]
+    origins = [f"{scheme}://{name}" for name in origin_hosts for scheme in ("http", "https")]
     options += ["--cors-allowed-origins", ",".join(origins)] if origins else []
     values = {
         "permission": permission,

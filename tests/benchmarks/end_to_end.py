@@ -21,12 +21,10 @@ start and the end of Ray, and this platform's report included.
 - `optuna-1`: the same with one thread, as games so small may gain nothing by the second.
 - `platform`: `sweeps run` of the same grid as a study, all resources `auto`, into SQLite.
 - `platform-server`: the same into a server of one worker.
-- `platform-team`, `reused-team`: as `platform` and `reused`, into the server of `sweeps serve`,
-  which takes whole batches from this platform and MLflow's own calls from the other.
+- `platform-team`, `reused-team`: as `platform` and `reused`, into the server of `sweeps serve`.
 
-Given to all alike: a store whose schema stands already and which takes writes quickly (SQLite with
-a write-ahead log, an advantage to those who write often), its server running for some seconds; a
-cache of this platform that knows the store's schema and nothing else; no telemetry. Stock Ray has
+Given to all alike: a store whose schema stands already, its server running for some seconds; an
+empty cache of this platform; no telemetry. Stock Ray has
 two logical CPUs, a thread each. Not timed: whether the store holds every run, metric and value,
 without which a round fails.
 
@@ -234,7 +232,7 @@ def _rounds(
 
 
 def _template(folder: Path) -> Path:
-    """Creates an empty store in the folder of a contestant, and a cache of its schema."""
+    """Creates an empty store in the folder of a contestant, which also gets an empty cache."""
     os.environ["PRIVNETS_CACHE"] = str(folder / "cache")
     tracking.create(f"sqlite:///{folder}/mlflow.db")
     return folder

@@ -2,8 +2,8 @@
 
 A point has 15 metrics (60 values: each with its spread), 12 parameters and 12 tags; with curves,
 ten more of ten values each. Stores: SQLite in this process; `mlflow server` with one worker on
-SQLite and on PostgreSQL, on this machine; `sweeps serve` on both, which takes whole batches; that
-on PostgreSQL behind a proxy where every call takes 200 ms.
+SQLite and on PostgreSQL, on this machine; the latter behind a proxy where every call takes 200 ms;
+`sweeps serve`, with accounts, on SQLite.
 Every contestant records the same points into a sweep of its own, in batches as the publisher's.
 
 Run as `python -m tests.benchmarks.publishing [POINTS] [--only TEXT]`; `--only` keeps the stores
@@ -103,34 +103,29 @@ def _stores() -> Iterator[Mapping[str, str]]:
     with ExitStack() as stack:
         folders = {
             name: Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{name}-")))
-            for name in ("own", "sqlite", "postgres", "team", "team-postgres")
+            for name in ("own", "sqlite", "postgres", "team")
         }
         tracking.create(f"sqlite:///{folders['sqlite']}/mlflow.db")
         database = stack.enter_context(_postgres(folders["postgres"]))
         sqlite = stack.enter_context(mlflow_server(folders["sqlite"]))
         postgres = stack.enter_context(mlflow_server(folders["postgres"], store=database))
         team = stack.enter_context(_team(folders["team"]))
-        # Accounts and runs share a database.
-        team_postgres = stack.enter_context(_team(folders["team-postgres"], database))
         far = stack.enter_context(slow_proxy(postgres.uri, _SLOW))
-        far_team = stack.enter_context(slow_proxy(team_postgres, _SLOW))
         yield {
             "SQLite": tracking.create(f"sqlite:///{folders['own']}/mlflow.db"),
             "server on SQLite": sqlite.uri,
             "server on PostgreSQL": postgres.uri,
             f"the same, {1000 * _SLOW:.0f} ms per call": far,
             "`sweeps serve` on SQLite": team,
-            "`sweeps serve` on PostgreSQL": team_postgres,
-            f"the same, {1000 * _SLOW:.0f} ms per call, `sweeps serve`": far_team,
         }
 
 
 @contextmanager
-def _team(folder: Path, database: str | None = None) -> Iterator[str]:
+def _team(folder: Path) -> Iterator[str]:
     os.environ["MLFLOW_AUTH_ADMIN_PASSWORD"] = "the password of a benchmark"
     os.environ["MLFLOW_TRACKING_USERNAME"] = ADMIN
     os.environ["MLFLOW_TRACKING_PASSWORD"] = os.environ["MLFLOW_AUTH_ADMIN_PASSWORD"]
-    with team_server(folder, database, port=free_port()) as server:
+    with team_server(folder, port=free_port()) as server:
         yield server.uri
 
 
