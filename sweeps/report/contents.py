@@ -48,7 +48,7 @@ from sweeps.report.figures.releases import (
     week_chart,
 )
 from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
-from sweeps.report.headline import headline
+from sweeps.report.headline import headline_sentences
 from sweeps.study.spec import Claim
 
 KEPT_FIGURES = ("front", "tradeoff", "releases", "week", "information-plane", "scatter")
@@ -119,9 +119,9 @@ class ReportContents:
         return group_curves(self.result)
 
     @cached_property
-    def headline(self) -> str:
-        """The result in words."""
-        return headline(self.result, self.front)
+    def headline(self) -> list[str]:
+        """The result in sentences, the most important one first."""
+        return headline_sentences(self.result, self.front)
 
     @cached_property
     def flagged(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Result of a sweep in one or two sentences, for its report and its description in MLflow."""
+"""Result of a sweep in a few sentences, for its report and its description in MLflow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,14 @@ _BEST: Mapping[str, str] = {"min": "lowest", "max": "highest"}
 
 
 def headline(result: Result, front: pd.DataFrame | None = None) -> str:
+    """The sentences of `headline_sentences` as one text."""
+    return " ".join(headline_sentences(result, front))
+
+
+def headline_sentences(result: Result, front: pd.DataFrame | None = None) -> list[str]:
     """The most private and the most useful point of the front in words, with 95% intervals.
+
+    The first sentence is what a reader should know.
 
     Args:
         result: A sweep.
@@ -42,7 +49,7 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     front = result.front() if front is None else front
     objectives = result.objectives
     if front.empty:
-        return explain_empty_front(result)
+        return [explain_empty_front(result)]
     metrics = list(objectives)
     leading = next((m for m in metrics if m.startswith("privacy/")), metrics[0])
     varying, space = varying_fields(result.points), list(result.study.space)
@@ -69,7 +76,7 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     sentences.append(note_unconfirmed(result))
     if result.pending:
         sentences.append(f"{format_count(result.pending, 'point')} unfinished.")
-    return " ".join(sentence for sentence in sentences if sentence)
+    return [sentence for sentence in sentences if sentence]
 
 
 def _best_row(front: pd.DataFrame, objectives: Objectives, metric: str) -> Row:
