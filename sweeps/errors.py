@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ _MAX_VALUE_LENGTH = 60
 _MAX_KEYS = 5
 _MAX_CHOICES = 20
 _SIMILAR_CHOICES = 8
+_PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
 class UserError(ValueError):
@@ -71,6 +73,12 @@ class StudyError(UserError):
     def __reduce__(self) -> tuple[type[StudyError], tuple[tuple[FieldError, ...]]]:
         """Pickles the mistakes themselves, for errors that other processes raise."""
         return StudyError, (self.errors,)
+
+
+def percentage_hint(text: str) -> str:
+    """Hint at the number that a percentage in a text means; empty without one."""
+    match = _PERCENTAGE.search(text)
+    return f"; write {match[0]} as {float(match[1]) / 100:g}" if match else ""
 
 
 def make_printable(text: str) -> str:

@@ -21,6 +21,9 @@ from privnets.registry import Registry
 Family = Literal["threshold", "learned", "offline", "online"]
 FAMILIES: Final[tuple[Family, ...]] = ("threshold", "learned", "offline", "online")
 
+NOT_GIVEN: Final = "this signal was not given"
+"""Reason why a `threshold` attack was not run."""
+
 _MIN_REFERENCES = 2
 
 
@@ -47,7 +50,7 @@ class AuditAttack:
     def why_unavailable(self, models: ModelSignals) -> str | None:
         """Returns the reason why the attack cannot be run, or None."""
         if self.family == "threshold":
-            return None if self.name in models.values else "this signal was not given"
+            return None if self.name in models.values else NOT_GIVEN
         if self.family == "learned":
             return _why_nothing_to_learn(models)
         if models.references < _MIN_REFERENCES:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any, Final, Literal, get_args
 from xml.etree import ElementTree
 
 from privnets.audit.files import AuditError
+from privnets.config import did_you_mean
 
 Judge = Literal["upper", "estimate", "lower"]
 """End of the interval that is compared with a limit: `upper`, `lower`, or the `estimate` itself."""
@@ -71,7 +72,8 @@ class GateAnswer:
                 "more records narrow it"
             )
         if self.judge != "upper" and self.has_passed and high > self.limit:
-            return f"the interval reaches {high:.3f}; only its {self.judge} was judged"
+            judged = "lower end" if self.judge == "lower" else "estimate"
+            return f"the interval reaches {high:.3f}; only its {judged} was judged"
         return ""
 
     def to_json(self) -> dict[str, Any]:
@@ -134,23 +136,6 @@ Ranges = Mapping[str, tuple[float, float]]
 """Smallest and largest value that each metric can have."""
 
 
-def parse_limits(texts: Iterable[str], ranges: Ranges) -> dict[str, float]:
-    """Parses limits of the form `METRIC=LIMIT`; see `check_limits`.
-
-    Raises:
-        AuditError: If a text has another form.
-    """
-    limits = {}
-    for text in texts:
-        metric, _, limit = text.partition("=")
-        try:
-            limits[metric] = float(limit)
-        except ValueError:
-            hint = "; write 10% as 0.1" if "%" in limit else f", as {metric}=0.1"
-            raise AuditError(f"{text}: expected METRIC=NUMBER{hint}") from None
-    return check_limits(limits, ranges)
-
-
 def check_limits(limits: Mapping[str, float], ranges: Ranges) -> dict[str, float]:
     """Returns the largest value that passes, by metric.
 
@@ -162,7 +147,8 @@ def check_limits(limits: Mapping[str, float], ranges: Ranges) -> dict[str, float
         raise AuditError(f"limits must be a dict, as {{'advantage': 0.1}}; got a {kind}")
     for metric, limit in limits.items():
         if metric not in ranges:
-            raise AuditError(f"metric must be one of {', '.join(ranges)}; got {metric!r}")
+            known = ", ".join(ranges) + did_you_mean(metric, ranges)
+            raise AuditError(f"metric must be one of {known}; got {metric!r}")
         low, high = ranges[metric]
         if not isinstance(limit, Real):
             raise AuditError(f"a limit must be a number, as {metric}=0.1; got {limit!r}")

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.audit import page, sentences
-from privnets.audit.attacks import AUDIT_ATTACKS, Family
+from privnets.audit.attacks import AUDIT_ATTACKS, NOT_GIVEN, Family
 from privnets.audit.files import AuditError
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.audit.groups import largest_disparities, measure_groups
@@ -340,8 +340,14 @@ class AuditResult:
 
     @property
     def not_run(self) -> str:
-        """Sentence that lists the attacks that could not be run, by reason; empty if all were."""
-        return sentences.not_run(self.unavailable)
+        """Sentence that lists the attacks that could not be run, by reason; empty if all were.
+
+        Signals that were not given are left out for `audit_model`, which makes all that it can.
+        """
+        left_out = {NOT_GIVEN} if self.outputs else set[str]()
+        return sentences.not_run(
+            {name: why for name, why in self.unavailable.items() if why not in left_out}
+        )
 
     def report(
         self,

@@ -20,6 +20,7 @@ from privnets.audit.model_signals import (
     derive_from_probabilities,
     logit_of_loss,
 )
+from privnets.config import did_you_mean
 from privnets.reference_models import Array, BoolArray
 
 SCORES: Final[tuple[str, ...]] = ("loss", "confidence", "entropy", "logit", "score")
@@ -221,7 +222,7 @@ def _find_column(name: str, value: ArrayLike | str, columns: Mapping[str, Any]) 
         meaning = _MEANINGS[name]
         raise AuditError(
             f"{name} must name the column that has {meaning}; got {value!r}, which is absent. "
-            f"Columns: {known}; name one by --{name} or {name}="
+            f"Columns: {known}{did_you_mean(value, columns)}; name one by --{name} or {name}="
         )
     return columns[value]
 

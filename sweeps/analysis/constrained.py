@@ -21,7 +21,7 @@ from privnets.contract import Direction
 from privnets.summary import LEVEL, Array
 from sweeps.analysis.bootstrap import PointSamples
 from sweeps.analysis.statistics import Interval
-from sweeps.errors import InputError
+from sweeps.errors import InputError, percentage_hint
 
 _MAX_LISTED = 5
 _NO_NAMES: Final[Mapping[str, str]] = {}
@@ -57,9 +57,9 @@ class Constraint:
         except ValueError:
             limit = math.nan
         if match is None or math.isnan(limit):
-            hint = "; write 5% as 0.05" if "%" in text else ""
             raise InputError(
-                f"a constraint must be METRIC >= NUMBER or METRIC <= NUMBER; got {text!r}{hint}"
+                f"a constraint must be METRIC >= NUMBER or METRIC <= NUMBER; got {text!r}"
+                f"{percentage_hint(text)}"
             )
         return cls(match["metric"], match["comparison"], limit)
 

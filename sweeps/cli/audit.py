@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json as json_format
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,18 +13,19 @@ import typer
 from privnets.audit.attacks import Family
 from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError, read_columns
-from privnets.audit.gate import GateResult, Judge, parse_limits, plain_number
+from privnets.audit.gate import GateResult, Judge, Ranges, check_limits, plain_number
 from privnets.audit.model_outputs import Meaning
 from privnets.audit.page import format_table
 from privnets.audit.references import MIN_REFERENCES, audit_model
 from privnets.audit.result import GATED, AuditResult
+from privnets.config import did_you_mean
 from privnets.data.user_files import import_object, set_folder
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.tables import Table
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import Json
 from sweeps.cli.terminal import print_table, say
-from sweeps.errors import InputError
+from sweeps.errors import InputError, percentage_hint
 
 FAILED_GATE: Final = 1
 
@@ -177,17 +178,41 @@ def audit(
         typer.echo(json_format.dumps(_document(result, gates), allow_nan=False))
     else:
         _show(result)
-    _write_files(result, report, records, save)
+    # The page about a file finds its names itself.
+    names = {} if model is None else {"model": model, "data": str(data)}
+    _write_files(result, report, records, save, names)
     finish_gates(gates, str(file or model), junit, quiet=json)
+
+
+def parse_limits(texts: Iterable[str], ranges: Ranges) -> dict[str, float]:
+    """Parses values of `--fail-above`: the largest value that passes, by metric.
+
+    Raises:
+        InputError: If a text is not `METRIC=NUMBER`, or `check_limits` refuses it.
+    """
+    limits = {}
+    for text in texts:
+        metric, _, limit = text.partition("=")
+        try:
+            limits[metric] = float(limit)
+        except ValueError:
+            hint = percentage_hint(limit) or f", as {metric}=0.1"
+            raise InputError(f"--fail-above {text}: expected METRIC=NUMBER{hint}") from None
+    try:
+        return check_limits(limits, ranges)
+    except AuditError as error:
+        raise InputError(f"--fail-above: {error}") from error
 
 
 def _read_records(
     path: Path, label: str, member: str, ignored: Sequence[str]
 ) -> tuple[Any, Any, Any]:
     """Records, targets and membership of a table."""
+    if not path.is_file():
+        raise InputError(f"--data {path} does not exist; give a table, as .csv or .parquet")
     table: Any = read_columns(path)
     if missing := [name for name in (label, member, *ignored) if name not in table]:
-        known = ", ".join(map(str, table))
+        known = ", ".join(map(str, table)) + did_you_mean(missing[0], map(str, table))
         raise InputError(f"{path} has no column {missing[0]!r}; its columns are {known}")
     return table.drop(columns=[label, member, *ignored]), table[label], table[member]
 
@@ -229,11 +254,15 @@ def _document(result: AuditResult, gates: GateResult) -> dict[str, Any]:
 
 
 def _write_files(
-    result: AuditResult, report: Path | None, records: Path | None, save: Path | None
+    result: AuditResult,
+    report: Path | None,
+    records: Path | None,
+    save: Path | None,
+    names: Mapping[str, str],
 ) -> None:
     try:
         if report is not None:
-            say(f"report saved in {result.report(report)}", err=True)
+            say(f"report saved in {result.report(report, **names)}", err=True)
         if records is not None:
             save_frame(result.records, records)
             count = format_count(len(result.records), "record")

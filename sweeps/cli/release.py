@@ -15,11 +15,10 @@ from privnets.adversarial.attackers.profiles import ProfileName
 from privnets.adversarial.problems.own import OwnProblem, OwnReference
 from privnets.adversarial.release_check import GATED_OF_RELEASES, ReleaseCheck, checked_problem
 from privnets.adversarial.trained_releaser import TrainedReleaser
-from privnets.audit.files import AuditError
-from privnets.audit.gate import GateResult, parse_limits, plain_number
+from privnets.audit.gate import GateResult, plain_number
 from privnets.data.user_files import import_object
 from sweeps.analysis.results import Result, open_result
-from sweeps.cli.audit import JudgedEnd, JUnit, Limits, finish_gates
+from sweeps.cli.audit import JudgedEnd, JUnit, Limits, finish_gates, parse_limits
 from sweeps.cli.options import Json, Storage, Sweep
 from sweeps.cli.terminal import say
 from sweeps.errors import InputError, describe_choices
@@ -85,10 +84,7 @@ def release(
         raise InputError(f"--labels serves --check alone; got --labels {labels} without --check")
     if (fail_above or junit or json) and not check:
         raise InputError("--fail-above, --junit and --json report on --check; give it too")
-    try:
-        limits = parse_limits(fail_above or (), GATED_OF_RELEASES)
-    except AuditError as error:
-        raise InputError(str(error)) from error
+    limits = parse_limits(fail_above or (), GATED_OF_RELEASES)
     factory: Any = None if network is None else import_object(network, "--network")
     result = open_result(sweep, storage)
     content = _stored_releaser(result, point, replicate)

@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from privnets.config import UserMetric
-from sweeps.errors import FieldError, FieldPath
+from sweeps.errors import FieldError, FieldPath, percentage_hint
 from sweeps.study.search_space import Axis, FixedValue, Value
 
 MAX_POINTS: Final = 1_000_000
@@ -130,7 +130,8 @@ def _parse_bounds(value: object) -> object:
     except ValueError:
         limit = math.nan
     if match is None or not math.isfinite(limit):
-        raise ValueError('a comparison with a number, as ">= 0.9" or "<= 0.1"')
+        hint = percentage_hint(str(value))
+        raise ValueError(f'a comparison with a number, as ">= 0.9" or "<= 0.1"{hint}')
     return {{">=": "at_least", "<=": "at_most"}[match[1]]: limit}
 
 

@@ -224,8 +224,8 @@ def test_invalid_constraints_are_refused(text: str) -> None:
 
 
 def test_a_percentage_is_refused_with_the_number_to_write() -> None:
-    with pytest.raises(InputError, match=r"write 5% as 0\.05"):
-        Constraint.parse("utility/kept >= 5%")
+    with pytest.raises(InputError, match=r"write 60% as 0\.6$"):
+        Constraint.parse("utility/kept >= 60%")
 
 
 def test_constraints_are_parsed() -> None:

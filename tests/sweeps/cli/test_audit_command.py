@@ -71,6 +71,7 @@ def test_a_gate_judges_the_upper_end_and_others_on_request(run, saved) -> None:
             code, shown, _ = run(str(saved), "--fail-above", gate, "--judge", judge)
             assert code == expected, (judge, step)
             assert ("more records narrow it" in shown) == (judge == "upper" and expected == 1)
+            assert ("only its lower end was judged" in shown) == (judge == "lower" and not expected)
     assert "Not seen: these attackers have no reference models" in shown
 
 
@@ -143,8 +144,13 @@ def test_a_model_is_audited_with_references_and_its_outputs_can_be_read_back(
     (tmp_path / "own_forest.py").write_text(MODEL)
     words = ["--model", f"own_forest:{name}", "--data", "table.csv", "--labels", "y"]
     words += ["--ignore", "id", "--references", "4", "--fit", "own_forest:recipe"]
+    words += ["--report", "page.html"]
     code, shown, _ = run(*words, "--save", "saved.npz", "--json", "--fail-above", "advantage=0.2")
     trained = json.loads(shown)
+    assert "not given" not in trained["not_run"]
+    page = (tmp_path / "page.html").read_text()
+    assert f"own_forest:{name}" in page
+    assert "table.csv" in page
     assert code == 1
     assert {"threshold", "offline", "online"} <= {row["family"] for row in trained["attacks"]}
     code, shown, _ = run("saved.npz", "--target", "0", "--json", "--fail-above", "advantage=0.2")
@@ -166,12 +172,14 @@ def test_the_report_and_the_records_are_written(run, saved, tmp_path) -> None:
     ("arguments", "message"),
     [
         (["absent.csv"], "absent.csv is not a file"),
+        (["saved.csv", "--member", "membr"], "(did you mean member?)"),
         (["saved.csv", "--member", "inside"], "member must name the column that has 1 for"),
         (["saved.csv", "--target", "3"], "target must be a model from 0 to 0; got 3"),
         (["saved.csv", "--family", "online"], "family must be one of threshold"),
-        (["saved.csv", "--fail-above", "advantag=1"], "metric must be one of advantage, auc"),
+        (["saved.csv", "--fail-above", "advantag=1"], "--fail-above: metric must be one of adv"),
+        (["saved.csv", "--fail-above", "advantag=1"], "(did you mean advantage?); got 'advantag'"),
         (["saved.csv", "--fail-above", "advantage"], "expected METRIC=NUMBER, as advantage=0.1"),
-        (["saved.csv", "--fail-above", "advantage=10%"], "METRIC=NUMBER; write 10% as 0.1"),
+        (["saved.csv", "--fail-above", "advantage=12.5%"], "METRIC=NUMBER; write 12.5% as 0.125"),
         (["saved.csv", "--fail-above", "advantage=nan"], "a limit must be at least -1"),
         (["saved.csv", "--report", "page.pdf"], "must end in .html"),
         (["saved.csv", "--report", "absent/page.html"], "there is no directory absent"),
@@ -184,6 +192,8 @@ def test_the_report_and_the_records_are_written(run, saved, tmp_path) -> None:
             "are not loaded, as pickles",
         ),
         (["--model", "a:b", "--data", "saved.csv"], "saved.csv has no column 'label'"),
+        (["--model", "a:b", "--data", "saved.csv", "--labels", "scor"], "(did you mean score?)"),
+        (["--model", "a:b", "--data", "no.csv"], "--data no.csv does not exist; give a table"),
         (["--model", "absent:b", "--data", "saved.csv", "--labels", "score"], "'absent:b', which"),
     ],
 )

@@ -137,6 +137,11 @@ def test_mistyped_names_have_a_suggestion(write):
         load(write(VALID), ["draws=128"])
 
 
+def test_a_percentage_in_a_constraint_gets_its_number(write):
+    (line,) = load_errors(write(VALID + "constraints: {utility/test_accuracy: '>= 60%'}\n"))
+    assert line.endswith('as ">= 0.9" or "<= 0.1"; write 60% as 0.6')
+
+
 def test_errors_in_claims_have_their_lines(write):
     claims = """
 claims:
