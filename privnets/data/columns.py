@@ -104,6 +104,20 @@ def require_clear(
         raise UserFormError(field, first.given, first.expected, others)
 
 
+def reading_remarks(columns: pd.DataFrame, form: TableFormat) -> tuple[str, ...]:
+    """Sentences on texts like numbers or dates, for a model that gets them as they are."""
+    texts = {
+        str(name): column
+        for name, column in columns.items()
+        if column.dtype != "category" and kind_of(column) == "categories"
+    }
+    unclear = [_unclear_texts(name, column, form) for name, column in texts.items()]
+    return tuple(
+        f"the model gets the texts of {given}; expected {wanted}, unless its own code reads them."
+        for given, wanted in filter(None, unclear)
+    )
+
+
 def _is_beyond_float64(column: pd.Series[Any]) -> bool:
     """Whether some whole numbers are so large that float64 rounds them."""
     known = column.dropna()

@@ -144,10 +144,9 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
         raise UserFormError(field, f"{repeated[0]!r} twice in the header", "each column once")
     if not columns or not len(columns[0]):
         raise UserFormError(field, f"{path} without rows", "at least one row below the header")
-    if wrong := [name for name in form.dates if name not in names]:
-        raise UserFormError("dates", repr(wrong[0]), f"columns of the table: {', '.join(names)}")
     parsed = dict(zip(names, values, strict=True))
-    parsed |= {name: _days(parsed[name], name, form) for name in form.dates}
+    # Absent columns are reported together with those of other settings.
+    parsed |= {name: _days(parsed[name], name, form) for name in form.dates if name in parsed}
     return pd.DataFrame(parsed)
 
 

@@ -18,6 +18,8 @@ from privnets.data.columns import (
     describe_records,
     identifier_remarks,
     is_number,
+    kind_of,
+    reading_remarks,
     require_clear,
     require_distinct_classes,
     text_remarks,
@@ -153,9 +155,24 @@ class TableSource(DataSource):
                 describe_target(reference.target, self.target, classes),
                 *identifier_remarks(columns),
                 *text_remarks(frame),
+                *self._raw_remarks(reference),
             ),
             labels=class_labels(target) if classes else (),
         )
+
+    def _raw_remarks(self, reference: TableReference) -> tuple[str, ...]:
+        """Sentences on texts that a model of raw columns gets, and on how attacks see them."""
+        if not isinstance(reference, RawTableReference):
+            return ()
+        frame = self.raw.frame
+        long = [
+            f"attacks see the {frame[name].nunique():,} categories of {name} as whole numbers in "
+            f"alphabetical order, not as columns: there are more than {_MAX_CATEGORIES:,}."
+            for name in frame
+            if reference.categories == "one-hot" and kind_of(frame[name]) != "numbers"
+            if name in self.feature_names
+        ]
+        return *long, *reading_remarks(frame, reference)
 
     def column(self, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         """Reads a column of the file whose values, at most 50, group the records."""
@@ -350,7 +367,8 @@ def known_records(
     Raises:
         UserFormError: If columns or records are absent.
     """
-    named = {name: getattr(reference, name) or () for name in ("columns", "ignore", "categorical")}
+    fields = ("columns", "ignore", "categorical", "dates")
+    named = {field: getattr(reference, field) or () for field in fields}
     _require_named_columns(frame, {**labels, **named})
     uses = {name: field for field, names in labels.items() for name in names}
     others = list(uses)
@@ -362,16 +380,18 @@ def known_records(
         given = f"{empty[0]!r} without any value"
         raise UserFormError(uses.get(empty[0], "columns"), given, expected)
     is_raw = isinstance(reference, RawTableReference)
-    if (reference.missing == "keep" and not is_raw) or (reference.missing == "replace" and is_raw):
-        allowed = "error, drop or keep with raw columns" if is_raw else "error, drop or replace"
-        raise UserFormError("missing", reference.missing, allowed)
+    other, unfit = ("keep", "replace") if is_raw else ("replace", "keep")
+    if reference.missing == unfit:
+        form = "raw" if is_raw else "encoded"
+        expected = f"error, drop or {other} with {form} columns"
+        raise UserFormError("missing", reference.missing, expected)
     if reference.missing == "error" and (total := sum(counts.values())):
         lacking = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
-        given = f"{reference.missing} and {total:,} missing values: {lacking}"
-        raise UserFormError("missing", given, "drop or replace")
+        given = f"error, which refuses {total:,} missing values: {lacking}"
+        raise UserFormError("missing", given, f"drop or {other}")
     used = used.dropna(subset=None if reference.missing == "drop" else others)
     if used.empty:
-        raise UserFormError("missing", "a missing value in every record", "replace")
+        raise UserFormError("missing", "a missing value in every record", other)
     unstated = [name for name in attributes if name not in reference.categorical]
     if is_raw:  # the model's own code gives a meaning to texts and dates
         unstated = [name for name in unstated if is_number(used[name])]

@@ -121,6 +121,38 @@ def test_a_description_that_does_not_fit_the_table_names_the_entry(folder, setti
         data.info(table(**settings))
 
 
+def test_absent_columns_of_all_entries_are_reported_together():
+    with pytest.raises(data.UserFormError) as refused:
+        data.info(table("outcom", ignore=("idd",), dates=("agee",)))
+    errors = {error.field: error.expected for error in (refused.value, *refused.value.others)}
+    suggested = {field: text.partition("did you mean ")[2] for field, text in errors.items()}
+    assert suggested == {"target": "outcome?)", "ignore": "id?)", "dates": "age?)"}
+
+
+def test_what_raw_columns_mean_to_model_and_attacks_is_noted(folder):
+    count = 1_200
+    frame = pd.DataFrame(
+        {
+            "customer": [f"C{i}" for i in range(count)],
+            "balance": [f"{2000 + i % 30:,}.5" for i in range(count)],
+            "since": [f"{1 + i % 28:02}/03/2020" for i in range(count)],
+            "ward": ["a", "b"] * (count // 2),
+            "outcome": ["yes", "no"] * (count // 2),
+        }
+    )
+    frame.to_csv(folder / "raw.csv", index=False)
+    reference = data.RawTableReference(table="raw.csv", target="outcome")
+    assert data.info(reference).remarks[-3:] == (
+        "attacks see the 1,200 categories of customer as whole numbers in alphabetical order, not "
+        "as columns: there are more than 1,000.",
+        "the model gets the texts of 'balance', where 1,200 of 1,200 values are not numbers: "
+        "'2,000.5', '2,001.5', '2,002.5' and 27 more; expected numbers (set thousands: \",\"), "
+        "unless its own code reads them.",
+        "the model gets the texts of 'since', which has dates or times as '01/03/2020'; expected "
+        "dates: [since] and date_format, as %d/%m/%Y, unless its own code reads them.",
+    )
+
+
 def test_replaced_values_of_nullable_columns_are_medians_and_truth_values_are_categories(folder):
     frame = FRAME.assign(
         age=pd.array([1, 2, None, 4], dtype="Int64"),

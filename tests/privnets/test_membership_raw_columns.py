@@ -171,7 +171,7 @@ def test_raw_columns_are_refused_where_there_are_none(fields, error):
     [
         ("encoded", "keep", "error, drop or replace"),
         ("raw", "replace", "error, drop or keep with raw columns"),
-        ("raw", "error", "1 missing values: dose"),
+        ("raw", "error", r"1 missing values: dose \(1\); expected drop or keep"),
     ],
 )
 def test_missing_values_are_kept_for_raw_columns_alone(columns, missing, expected):

@@ -98,6 +98,7 @@ class ImageProblem(LabelledRecords):
         labels = list({name: 0 for names in reference.labels.values() for name in names})
         frame = read_frame(table, "attributes", reference.form)
         require_columns(frame, [reference.file], "file")
+        require_columns(frame, reference.dates, "dates")
         for field, names in reference.labels.items():
             require_columns(frame, names, field)
         known = frame[[reference.file, *labels]].notna().all(axis=1)

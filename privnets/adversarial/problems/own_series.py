@@ -176,6 +176,7 @@ class SeriesProblem(OwnProblem):
         frame = read_frame(path, "series", reference.form)
         for field in ("id", "time", "value"):
             require_columns(frame, [getattr(reference, field)], field)
+        require_columns(frame, reference.dates, "dates")
         own = encoding if isinstance(encoding, SeriesEncoding) else _measure(reference, frame)
         self.encoding, self.reference, self.digest = own, reference, digest
         rows = window_rows(frame, own.id, own.time, own.window)
