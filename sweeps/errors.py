@@ -36,6 +36,7 @@ class FieldError:
         expected: The values that are allowed.
         file: The file, or `--set` for an override.
         line: Line in the file, counted from 1; None without a line.
+        meant: Known name that an unknown one resembles; empty without one.
     """
 
     path: FieldPath
@@ -43,6 +44,14 @@ class FieldError:
     expected: str
     file: str = "study"
     line: int | None = None
+    meant: str = ""
+
+    @classmethod
+    def of_name(cls, path: FieldPath, given: str, names: Iterable[str]) -> FieldError:
+        """Mistake in the last key of a path, which is none of the allowed names."""
+        choices = [*names]
+        meant = _closest(str(path[-1]), choices)
+        return cls(path, given, describe_choices(choices, path[-1]), meant=meant)
 
     @property
     def key(self) -> str:
@@ -108,9 +117,15 @@ def describe_choices(names: Iterable[str], given: object = None) -> str:
     if not choices:
         return "none"
     text = str(given)[:_MAX_VALUE_LENGTH]  # difflib takes quadratic time
-    closest = difflib.get_close_matches(text, choices, n=1)
-    hint = f" (did you mean {closest[0]}?)" if closest else ""
+    closest = _closest(text, choices)
+    hint = f" (did you mean {closest}?)" if closest else ""
     if len(choices) <= _MAX_CHOICES:
         return f"one of {', '.join(choices)}{hint}"
     similar = difflib.get_close_matches(text, choices, n=_SIMILAR_CHOICES, cutoff=0.0)
     return f"one of {', '.join(similar)} and {len(choices) - len(similar)} others{hint}"
+
+
+def _closest(text: str, choices: Sequence[str]) -> str:
+    """The choice that a text resembles most; empty if it resembles none."""
+    found = difflib.get_close_matches(text[:_MAX_VALUE_LENGTH], choices, n=1)
+    return found[0] if found else ""

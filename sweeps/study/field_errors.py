@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, get_args
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from privnets.config import OneOf, form_of_tag, without_form_tags
-from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
+from sweeps.errors import FieldError, FieldPath, format_value
 
 _EXPECTED: Final = {
     "greater_than_equal": "at least {ge}",
@@ -37,6 +37,7 @@ _EXPECTED: Final = {
 }
 """Type of a pydantic error to the words for the expected values."""
 
+UNKNOWN_KEY: Final = "an unknown key"
 
 _MAX_LISTED_VALUES: Final = 5
 
@@ -44,6 +45,26 @@ _MAX_LISTED_VALUES: Final = 5
 def field_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldError]:
     """Translates every error that `model.model_validate` raised."""
     return [_field_error(details, model) for details in error.errors(include_url=False)]
+
+
+def without_meant(
+    errors: Iterable[FieldError], places: Container[FieldPath]
+) -> Iterator[FieldError]:
+    """Leaves out mistakes in absent entries that a misspelt name beside them was meant for.
+
+    Args:
+        places: Paths of the keys that a study has.
+    """
+    every = list(errors)
+    meant = {(*_within(error.path)[:-1], error.meant) for error in every if error.meant}
+    for error in every:
+        if error.path in places or _within(error.path) not in meant:
+            yield error
+
+
+def _within(path: FieldPath) -> FieldPath:
+    """A path within the study, or within its fields, which may be fixed or swept."""
+    return path[1:] if path[:1] in (("fixed",), ("space",)) else path
 
 
 def merge_values(errors: Iterable[FieldError]) -> Iterator[FieldError]:
@@ -63,7 +84,7 @@ def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:
     path, kind, value = without_form_tags(location), details["type"], details["input"]
     if kind == "extra_forbidden":
         names = _field_names(model, details["loc"][:-1])
-        return FieldError(path, "an unknown key", describe_choices(names, path[-1]))
+        return FieldError.of_name(path, UNKNOWN_KEY, names)
     given = "nothing" if kind == "missing" else format_value(value)
     if kind in _EXPECTED:
         limits = {name: _format_limit(limit) for name, limit in details.get("ctx", {}).items()}

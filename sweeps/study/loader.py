@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from sweeps.errors import FieldError, FieldPath, StudyError, describe_choices, format_value
-from sweeps.study.field_errors import field_errors
+from sweeps.study.field_errors import field_errors, without_meant
 from sweeps.study.search_space import AXIS_KINDS
 from sweeps.study.spec import Study, StudySource
 from sweeps.study.validation import validate_study
@@ -111,7 +111,8 @@ def read_study(
     invalid = {_removable_part(error.path) for error in shape}
     rest = Study.model_validate(_without(raw, invalid)).with_source(source)
     others = validate_study(rest, invalid).errors
-    raise StudyError([*errors, *map(source.locate, shape), *others])
+    found = without_meant([*shape, *others], source.places)
+    raise StudyError([*errors, *map(source.locate, found)])
 
 
 def _removable_part(path: FieldPath) -> FieldPath:

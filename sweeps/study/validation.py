@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -19,7 +19,7 @@ from privnets.contract import Experiment
 from privnets.data import DataError, UserFormError, user_files
 from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
-from sweeps.study.field_errors import field_errors, merge_values
+from sweeps.study.field_errors import UNKNOWN_KEY, field_errors, merge_values, without_meant
 from sweeps.study.search import SEARCHES, Search, find_setting_errors
 from sweeps.study.search_space import (
     Proposal,
@@ -69,7 +69,8 @@ def validate_study(
     user_files.set_folder(study.source.folder)
     validator = StudyValidator(study, experiment, invalid, data)
     configs = validator.run()
-    errors = tuple(map(study.source.locate, merge_values(validator.errors)))
+    found = without_meant(merge_values(validator.errors), study.source.places)
+    errors = tuple(map(study.source.locate, found))
     notes = (*_notes(study, experiment), *validator.remarks)
     if errors:
         return ValidationResult(errors, notes=notes)
@@ -153,7 +154,7 @@ class StudyValidator:
     def _check_field_name(self, path: FieldPath, given: str) -> None:
         name = str(path[-1])
         if _head(name) not in self._fields:
-            self._add(path, given, describe_choices(self._fields, name))
+            self.errors.append(FieldError.of_name(path, given, self._fields))
 
     def _check_required(self) -> None:
         present = self._given_fields() | self._invalid_fields
@@ -177,8 +178,19 @@ class StudyValidator:
             if self._is_valid_field(_head(path[1])):
                 for value in candidates:
                     self._check_value(path, value)
+        # Without its unknown keys, the description of the data is checked further.
+        data = ("fixed", self._experiment.data_field)
+        unknown = [e for e in self.errors if e.path[:-1] == data and e.given == UNKNOWN_KEY]
+        if unknown:
+            names = {error.path[-1] for error in unknown}
+            described: Any = self._study.fixed[data[1]]
+            known = {key: value for key, value in described.items() if key not in names}
+            fixed = {**self._study.fixed, data[1]: known}
+            self._study = self._study.model_copy(update={"fixed": fixed})
         self._invalid_fields |= {
-            _head(error.path[1]) for error in self.errors if error.path[0] in ("fixed", "space")
+            _head(error.path[1])
+            for error in self.errors
+            if error.path[0] in ("fixed", "space") and error not in unknown
         }
 
     def _is_valid_field(self, name: str) -> bool:
@@ -204,7 +216,8 @@ class StudyValidator:
                     name == error.key or error.key not in field
                 ):
                     place = (*path, *error.path[len(keys) :])
-                    self._add(place, error.given, error.expected + self._range_hint(path, error))
+                    expected = error.expected + self._range_hint(path, error)
+                    self.errors.append(replace(error, path=place, expected=expected))
 
     def _range_hint(self, path: FieldPath, error: FieldError) -> str:
         is_interval = path[0] == "space" and self._study.space[str(path[1])].values() is None

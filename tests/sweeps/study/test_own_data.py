@@ -85,6 +85,29 @@ def test_a_mistake_in_a_mapping_has_its_line(write, before, after, message):
         make_plan(load(write(STUDY.replace(before, after))))
 
 
+@pytest.mark.parametrize(
+    ("table", "size", "messages"),
+    [
+        ("target: outcom, ignor: [age]", "train_size: ", ["dataset.ignor", "dataset.target"]),
+        ("targt: outcome, ignor: [age]", "train_size: ", ["dataset.targt", "dataset.ignor"]),
+        ("target: outcome, missin: drop", "train_sise: ", ["dataset.missin", "train_sise"]),
+        ("target: outcome", "train_size: 4\n  train_sise: ", ["train_sise"]),
+        ("target: outcome, dates: [a], ignore: [b]", "", ["dataset.ignore", "dataset.dates"]),
+    ],
+)
+def test_a_misspelt_name_hides_only_the_entry_that_it_was_meant_for(
+    write, tmp_path, table, size, messages
+):
+    gap = None if "missin" in table else 2.5
+    frame = pd.DataFrame({"age": [1.5, gap] * 20, "outcome": ["yes", "no"] * 20})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    text = STUDY.replace("target: outcome", table).partition("space:")[0]
+    path = write(f"{text}  {size or 'train_size: '}4\n")
+    with pytest.raises(StudyError) as refused:
+        make_plan(load(path))
+    assert [error.key.removeprefix("fixed.") for error in refused.value.errors] == messages
+
+
 def test_a_sweep_of_own_files_is_not_continued_from_its_storage_alone(write):
     plan = make_plan(load(write(STUDY)))
     manifest = create_manifest(plan, "s", command="", tracking_uri="sqlite:///m.db")
