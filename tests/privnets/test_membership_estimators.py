@@ -189,7 +189,8 @@ def test_code_that_exits_fails_its_point():
             "sklearn.tree:DecisionTreeClassifier",
             "sick",
             {"params": {"max_dept": 3}},
-            r"model.params.max_dept must be a parameter .* max_depth, .*did you mean max_depth",
+            r"max_dept must be a parameter of \S+ \(did you mean max_depth\?\): max_depth, "
+            r"(\w+, ){8}\w+ and 3 others",
         ),
         ("sklearn.linear_model:Ridge", "grade", {}, "model.sklearn must be a classifier"),
         ("sklearn.svm:SVC", "y", {}, "model.sklearn must be a regressor"),

@@ -186,7 +186,7 @@ def test_a_module_is_attacked_on_images_and_on_a_torch_data_set():
 @pytest.mark.parametrize(
     ("location", "fields", "error"),
     [
-        ("net", {"params": {"widht": 3}}, r"model.params.widht .*: width \(did you mean width"),
+        ("net", {"params": {"widht": 3}}, r"model.params.widht .*mean width\?\): width"),
         ("net", {"training": {"batch_size": 21}}, "batch_size must be at most train_size, 20"),
         ("broken", {}, "RuntimeError: mat1 and mat2"),
         ("flat", {}, r"'own_modules:flat', which must return \[records, 2\]; got \[8\] for 4"),

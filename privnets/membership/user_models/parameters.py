@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 from privnets.config import did_you_mean
@@ -10,7 +12,7 @@ from privnets.contract import InvalidField
 from privnets.data.user_files import import_object
 from privnets.membership.user_models.forms import ModelReference
 
-_LISTED: Final = 40
+_LISTED: Final = 10
 
 
 def unknown_parameters(reference: ModelReference, skipped: int = 0) -> list[InvalidField]:
@@ -22,14 +24,22 @@ def unknown_parameters(reference: ModelReference, skipped: int = 0) -> list[Inva
     known = parameter_names(reference, skipped)
     if known is None:
         return []
-    listed = ", ".join(known[:_LISTED]) or "none"
     invalid = []
     for name in sorted(reference.params.keys() - set(known)):
         hint = did_you_mean(name, known)
-        expected = f"a parameter of {reference.location}: {listed}{hint}"
+        listed = _list_parameters(name, known)
+        expected = f"a parameter of {reference.location}{hint}: {listed}"
         given = f"{name}, which is unknown"
         invalid.append(InvalidField(f"model.params.{name}", given, expected))
     return invalid
+
+
+def _list_parameters(name: str, known: Sequence[str]) -> str:
+    """Lists at most ten parameters: those most similar to a name, if there are more."""
+    if len(known) <= _LISTED:
+        return ", ".join(known) or "none"
+    similar = get_close_matches(name, known, n=_LISTED, cutoff=0.0)
+    return f"{', '.join(similar)} and {len(known) - _LISTED} others"
 
 
 def parameter_names(reference: ModelReference, skipped: int = 0) -> tuple[str, ...] | None:
