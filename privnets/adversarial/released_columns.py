@@ -42,14 +42,14 @@ class ColumnChange(NamedTuple):
 
     Attributes:
         name: Name of the column.
-        kind: `integers`, `numbers` or `categories`.
+        kind: `integers`, `numbers`, `categories` or `truth values`.
         change: Mean absolute difference, or the share of records with another category.
         clipped: Share of numbers that were moved to an end of the column's range.
         decimals: Decimals to which numbers were rounded; None if they were not.
     """
 
     name: str
-    kind: Literal["integers", "numbers", "categories"]
+    kind: Literal["integers", "numbers", "categories", "truth values"]
     change: float
     clipped: float = 0.0
     decimals: int | None = None
@@ -57,8 +57,8 @@ class ColumnChange(NamedTuple):
     @property
     def description(self) -> str:
         """Sentence on the column."""
-        if self.kind == "categories":
-            return f"{self.name}: categories, {self.change:.1%} of records have another one"
+        if self.kind in ("categories", "truth values"):
+            return f"{self.name}: {self.kind}, {self.change:.1%} of records have another one"
         rounding = f", rounded to {self.decimals} decimals" if self.decimals else ""
         return (
             f"{self.name}: {self.kind}{rounding}, mean absolute change {self.change:.4g}, "
@@ -248,7 +248,10 @@ class CategoryColumn(BaseModel):
     ) -> ColumnChange:
         """Compares a column with its release."""
         different = self._texts(original) != self._texts(released)
-        return ColumnChange(self.name, "categories", float(different.mean()))
+        kind: Literal["categories", "truth values"] = "categories"
+        if self.dtype == "boolean":
+            kind = "truth values"
+        return ColumnChange(self.name, kind, float(different.mean()))
 
     def _texts(self, column: pd.Series[Any]) -> pd.Series[str]:
         """Values as texts; numbers as those of `categories` are written."""

@@ -12,6 +12,7 @@ from privnets.adversarial import release_check
 from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.evaluation.evaluator import release_records
 from privnets.adversarial.records import load_pool
+from privnets.adversarial.released_columns import CategoryColumn
 from privnets.adversarial.trained_releaser import (
     ReleaserDescription,
     load_releaser,
@@ -173,6 +174,12 @@ def test_a_report_tells_change_clipping_and_rounding(people, tmp_path) -> None:
     assert age.description == "age: integers, mean absolute change 4, 50.0% clipped to the range"
     assert price.description.startswith("price: numbers, rounded to 2 decimals, mean")
     assert hand.description == "hand: categories, 100.0% of records have another one"
+
+
+def test_a_column_of_truth_values_keeps_its_name_in_the_changes() -> None:
+    column = CategoryColumn.fit("remote", pd.Series([True, False]))
+    change = column.change(pd.Series([True, False]), pd.Series([True, True]), np.eye(2))
+    assert change.description == "remote: truth values, 50.0% of records have another one"
 
 
 def test_a_declared_range_replaces_the_observed_one(people, tmp_path) -> None:
