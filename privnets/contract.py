@@ -162,6 +162,13 @@ class Experiment(ABC):
         """Returns sentences on the data for the author of a study; reads the data."""
         return ()
 
+    def try_code(self, config: ExperimentConfig) -> None:  # noqa: B027
+        """Tries code of the user that training will run, once in a process for each structure.
+
+        Raises:
+            UserFormError: If training would fail.
+        """
+
     @abstractmethod
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate of time and memory, without training anything."""

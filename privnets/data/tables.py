@@ -104,10 +104,12 @@ class RawRecords:
         frame: Attributes [N, columns] with their names; those that a study calls categorical are
             of that type.
         target: Values of the target, shape [N].
+        remarks: Sentences on texts that look like numbers or dates.
     """
 
     frame: pd.DataFrame
     target: NDArray[Any]
+    remarks: tuple[str, ...]
 
 
 class TableSource(DataSource):
@@ -129,10 +131,11 @@ class TableSource(DataSource):
         self.target, task, classes = encode_target(target, reference.task)
         columns = frame.drop(columns=reference.target)
         categorical = [name for name in reference.categorical if name in columns]
-        self.raw = RawRecords(
-            columns.astype(dict.fromkeys(categorical, "category")), target.to_numpy()
-        )
-        most = None if isinstance(reference, RawTableReference) else _MAX_CATEGORIES
+        raw = columns.astype(dict.fromkeys(categorical, "category"))
+        is_raw = isinstance(reference, RawTableReference)
+        remarks = reading_remarks(raw, reference) if is_raw else ()
+        self.raw = RawRecords(raw, target.to_numpy(), remarks)
+        most = None if is_raw else _MAX_CATEGORIES
         self.x, self.feature_names = encode_columns(
             columns, reference.categorical, reference.categories, most
         )
@@ -172,7 +175,7 @@ class TableSource(DataSource):
             if reference.categories == "one-hot" and kind_of(frame[name]) != "numbers"
             if name in self.feature_names
         ]
-        return *long, *reading_remarks(frame, reference)
+        return *long, *self.raw.remarks
 
     def column(self, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         """Reads a column of the file whose values, at most 50, group the records."""

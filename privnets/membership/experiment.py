@@ -116,6 +116,11 @@ class Membership(Experiment):
         about = data.info(typed.data_form).remarks
         return about + typed.target_model.remarks(typed.dataset)
 
+    def try_code(self, config: ExperimentConfig) -> None:
+        """Trains one model of the user where nothing else tries it; see `Experiment.try_code`."""
+        typed = _membership(config)
+        typed.target_model.try_training(typed)
+
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate: training, then all attacks on every trial."""
         typed = _membership(config)

@@ -122,6 +122,13 @@ class TargetModel(ABC):
         listed = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
         return [*unknown, InvalidField("model", self.name, f"{listed} with {info.name}")]
 
+    def try_training(self, config: MembershipConfig) -> None:  # noqa: B027
+        """Trains a model of the user; does nothing by default.
+
+        Raises:
+            UserFormError: If that fails.
+        """
+
     def load_trainer(self) -> Trainer:
         """Imports the trainer, and torch with it."""
         trainer: type[Trainer] = EntryPoint(self.name, self.trainer, MODELS.group).load()

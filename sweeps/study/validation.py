@@ -310,6 +310,8 @@ class StudyValidator:
             try:
                 fingerprints.append(self._experiment.fingerprint(config))
                 self.remarks |= dict.fromkeys(self._experiment.remarks(config))
+                if not (self.errors or self._invalid):
+                    self._experiment.try_code(config)
             except DataError as error:
                 self._add_data_error(error)
         if len(fingerprints) == len(samples):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import TimeoutError as JobTimeoutError
+from typing import Final, cast
 
 import numpy as np
 import torch
 from sklearn.utils.parallel import Parallel, delayed
 
+from privnets.data import UserFormError
 from privnets.data.user_files import folder
+from privnets.membership.config import MembershipConfig
+from privnets.membership.observations import Universe
 from privnets.membership.user_models.estimators import Answers, EstimatorModel, FitTask
 from privnets.membership.user_models.output_training import (
     STAGE_SECONDS,
@@ -19,9 +24,29 @@ from privnets.membership.user_models.output_training import (
 )
 from privnets.randomness import generator
 
+_TRIAL_SECONDS: Final = 20.0
+
 
 class EstimatorTrainer(OutputTrainer):
     """Trains estimators in processes of their own where the pack has several cores."""
+
+    def check(self, config: MembershipConfig) -> None:
+        """Trains the first model, as a sweep will; see `EstimatorModel.try_training`."""
+        request = OutputRequest.draw(config, Universe.load(config, "cpu"))
+        try:
+            # Of one job, joblib makes no process.
+            pool = Parallel(n_jobs=2, timeout=_TRIAL_SECONDS)
+            (answers,) = pool(delayed(each.run)() for each in _fit_tasks(request, range(1)))
+        except (JobTimeoutError, BrokenProcessPool):
+            return
+        failure = answers
+        if not isinstance(answers, str):
+            failure = self.describe_lack(request, range(1), torch.from_numpy(answers[0][None]))
+        if failure:
+            reference = cast(EstimatorModel, config.target_model).reference
+            given = f"{reference.location!r}, whose training fails: {failure}"
+            expected = f"an estimator that trains on {config.train_size:,} records of the data set"
+            raise UserFormError(reference.entry, given, expected)
 
     def fit(self, request: OutputRequest, models: range, device: str) -> list[Answers]:
         """Trains one estimator on each core at a time."""
@@ -56,7 +81,7 @@ def _fit_tasks(request: OutputRequest, models: range) -> list[FitTask]:
         scale = float(target.mean()), float(target.std()) or 1.0
     elif raw is not None and request.classes:
         target = raw.target
-    tasks = []
+    tasks, advice = [], described.advice(raw)
     for j in models:
         asked = request.asked_records(j)
         tasks.append(
@@ -71,6 +96,7 @@ def _fit_tasks(request: OutputRequest, models: range) -> list[FitTask]:
                 classes=request.classes,
                 target=target[asked],
                 scale=scale,
+                advice=advice,
             )
         )
     return tasks

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,14 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
+from privnets import data
 from privnets.audit.files import AuditError
 from privnets.audit.model_outputs import ModelOutputs, has_classes, predict
 from privnets.contract import InvalidField
 from privnets.data import (
     DataReference,
     DatasetInfo,
+    RawRecords,
     RawTableReference,
     TableReference,
     UserFormError,
@@ -34,9 +36,13 @@ from privnets.membership.models import UserModel
 from privnets.membership.user_models.forms import EstimatorReference, ModelReference
 from privnets.membership.user_models.parameters import parameter_names, unknown_parameters
 
+if TYPE_CHECKING:
+    from privnets.membership.user_models.estimator_training import EstimatorTrainer
+
 Array = NDArray[np.float64]
 _RAW_HINT = "; the model got raw columns, and model.columns: encoded gives it numbers"
-_PIPELINES = (Pipeline, FeatureUnion, ColumnTransformer)
+# Fingerprint of the data, digest of the code, and structure of the configuration.
+_TRIED: Final[set[tuple[str, str, str]]] = set()
 
 
 class EstimatorModel(UserModel):
@@ -68,15 +74,38 @@ class EstimatorModel(UserModel):
             "columns and fits it on its training set; model.columns: encoded prevents that.",
         )
 
+    def try_training(self, config: MembershipConfig) -> None:
+        """Trains the first model in a process of its own, and asks it as evaluation will.
+
+        Parameters are not structural, so that only the first values of swept ones are tried. A
+        training that takes long, or ends its process, is left to the sweep and its limits.
+        """
+        parts = (data.fingerprint(config.data_form), self.reference.digest(), config.structure())
+        if parts not in _TRIED:
+            cast("EstimatorTrainer", self.load_trainer()).check(config)
+            _TRIED.add(parts)
+
+    def advice(self, raw: RawRecords | None) -> str:
+        """Advice that follows the failure of a model."""
+        if raw is None:
+            return ""
+        if raw.remarks:
+            return f"; {' '.join(raw.remarks)}"
+        return "" if self._has(ColumnTransformer) else _RAW_HINT
+
     def _takes_raw_columns(self) -> bool:
         if self.reference.columns is not None:
             return self.reference.columns == "raw"
+        return self._has(Pipeline, FeatureUnion, ColumnTransformer)
+
+    def _has(self, *types: type) -> bool:
+        """Whether the estimator, or a part of it, is of one of these types."""
         try:
             example = self._example()
             parts = example.get_params().values()
         except Exception:  # of the user's code; validation reports it elsewhere
             return False
-        return any(isinstance(part, _PIPELINES) for part in (example, *parts))
+        return any(isinstance(part, types) for part in (example, *parts))
 
     def _example(self) -> Any:
         """The estimator without unknown parameters.
@@ -149,6 +178,7 @@ class FitTask:
         classes: Classes that the model predicts; 0 for numbers.
         target: Targets as the model gets them, shape [k].
         scale: Mean and standard deviation of a target that is a number, as the model gets it.
+        advice: End of the sentence on a failure.
     """
 
     folder: Path
@@ -161,6 +191,7 @@ class FitTask:
     classes: int
     target: NDArray[Any]
     scale: tuple[float, float] = (0.0, 1.0)
+    advice: str = ""
 
     def run(self) -> Answers | str:
         """Trains the model.
@@ -185,8 +216,7 @@ class FitTask:
             )
             return answers(outputs, self.y, self.test, self.classes, predicted)
         except (Exception, SystemExit) as error:  # any exception of the user's code
-            hint = "" if isinstance(self.x, np.ndarray) else _RAW_HINT
-            return describe_error(error) + hint
+            return describe_error(error) + self.advice
 
     def _numbers(self, labels: Any) -> NDArray[np.int64]:
         """Numbers of classes that the model names as its targets do."""

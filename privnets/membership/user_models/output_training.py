@@ -139,7 +139,7 @@ class OutputTrainer(Trainer):
                     failure = str(error)
                     break
                 trained = torch.from_numpy(np.stack([truth for truth, _ in answers]))
-                if failure := self._describe_lack(request, models, trained):
+                if failure := self.describe_lack(request, models, trained):
                     break
                 outputs = torch.cat([outputs, trained])
                 predicted = torch.from_numpy(np.stack([chosen for _, chosen in answers]))
@@ -173,7 +173,7 @@ class OutputTrainer(Trainer):
         each = seconds * configs[0].draws / count + evaluation_seconds(configs[0])
         return len(configs) * each
 
-    def _describe_lack(self, request: OutputRequest, models: range, trained: Tensor) -> str | None:
+    def describe_lack(self, request: OutputRequest, models: range, trained: Tensor) -> str | None:
         """Reason why outputs are no answer: some are NaN, or predicted numbers are infinite."""
         config = request.design.config
         classifies = config.target_model.classifies(data.info(config.data_form))

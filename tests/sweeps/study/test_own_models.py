@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from privnets.membership.user_models import estimator_training
 from sweeps.errors import StudyError
 from sweeps.planning.packing import make_packs
 from sweeps.planning.plan import make_plan
@@ -63,6 +64,69 @@ def test_parameters_of_a_model_are_swept_and_share_a_pack(write):
 def test_a_mistake_in_a_model_has_its_line(write, before, after, message):
     with pytest.raises(StudyError, match=message):
         make_plan(load(write(STUDY.replace(before, after))))
+
+
+PIPELINES = """\
+import os
+
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+columns = ColumnTransformer([("numbers", SimpleImputer(strategy="median"), ["balance"])])
+by_name = make_pipeline(columns, LogisticRegression())
+whole = make_pipeline(SimpleImputer(), LogisticRegression())
+
+
+class Own(LogisticRegression):
+    def fit(self, x, y):
+        raise RuntimeError("no licence")
+
+
+class Ending(LogisticRegression):
+    def fit(self, x, y):
+        os._exit(3)
+"""
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Waits for trials on a busy machine."""
+    monkeypatch.setattr(estimator_training, "_TRIAL_SECONDS", 300.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            "by_name",
+            r"own.yaml:6 fixed.model.sklearn: got 'own_pipes:by_name', whose training fails: "
+            r"ValueError: Cannot use median strategy.*; the model gets the texts of 'balance'.*"
+            r"'1,000', '1,001'.*thousands: \",\"\), unless its own code reads them\.; expected an "
+            r"estimator that trains on 8 records",
+        ),
+        ("whole", r"Cannot use mean strategy with non-numeric data"),
+        ("Own", r"RuntimeError: no licence \(.*own_pipes.py, line 15\)"),
+    ],
+)
+def test_an_estimator_is_tried_before_a_sweep_starts(write, patient, tmp_path, model, message):
+    (tmp_path / "own_pipes.py").write_text(PIPELINES)
+    frame = pd.DataFrame({"balance": [f"1,{i:03}" for i in range(40)], "y": ["a", "b"] * 20})
+    frame.to_csv(tmp_path / "raw.csv", index=False)
+    table = "{table: raw.csv, target: y}"
+    text = STUDY.replace("{table: t.csv, target: outcome}", table).partition("space:")[0]
+    text = text.replace("sklearn.tree:DecisionTreeClassifier", f"own_pipes:{model}")
+    text = text.replace("    params: {criterion: entropy}\n", "    columns: raw\n")
+    with pytest.raises(StudyError, match=message):
+        make_plan(load(write(text)))
+
+
+def test_a_trial_that_ends_its_process_refuses_nothing(write, patient, tmp_path):
+    (tmp_path / "own_pipes.py").write_text(PIPELINES)
+    text = STUDY.partition("space:")[0].replace("    params: {criterion: entropy}\n", "")
+    text = text.replace("sklearn.tree:DecisionTreeClassifier", "own_pipes:Ending")
+    assert len(make_plan(load(write(text))).points) == 1
 
 
 def test_mistakes_in_data_and_model_are_reported_together(write):
