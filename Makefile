@@ -15,7 +15,7 @@ TRACKING := sqlite:///mlflow.db
 # Tests of what depends on the versions of Ray, MLflow and Optuna.
 VERSIONED := tests/cluster tests/tracking tests/sweeps/engine tests/sweeps/planning tests/sweeps/publishing
 # Modules that publish a table; the others hold shared code.
-BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tests/benchmarks/*.py)))
+BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -77,9 +77,9 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html, warnings as
 claims: $(INSTALLED) ## Run the sweeps of docs/claims.yaml that are unfinished; write docs/claims.md
 	$(BIN)/python docs/claims_page.py --storage $(STORAGE) --tracking-uri $(TRACKING)
 
-bench: $(INSTALLED) ## Run the benchmarks; they append to tests/benchmarks/results
+bench: $(INSTALLED) ## Run the benchmarks; they append to benchmarks/results
 	@for module in $(BENCHMARKS); do \
-		echo "== $$module"; $(BIN)/python -m tests.benchmarks.$$module || exit 1; \
+		echo "== $$module"; $(BIN)/python -m benchmarks.$$module || exit 1; \
 	done
 
 benchmarks-page: $(INSTALLED) ## Write the tables of docs/benchmarks.md from the benchmarks' results

@@ -1,4 +1,4 @@
-"""Writes the tables of `benchmarks.md` from the rows in `tests/benchmarks/results`.
+"""Writes the tables of `benchmarks.md` from the rows in `benchmarks/results`.
 
 A table follows a comment that describes it in YAML, and ends at the next empty line:
 
@@ -32,7 +32,7 @@ import pandas as pd
 import yaml
 
 _PAGE = Path(__file__).with_name("benchmarks.md")
-_RESULTS = Path(__file__).parents[1] / "tests" / "benchmarks" / "results"
+_RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 _TABLE = re.compile(r"(<!-- table\n(?P<description>.*?)\n-->\n)(?:\|[^\n]*\n)*", re.DOTALL)
 _MISSING = re.compile(r"\bnan\b")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_RESULTS = Path(__file__).parent / "benchmarks" / "results"
+_RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 _DOCS = Path(__file__).parents[1] / "docs"
 
 

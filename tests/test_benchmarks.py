@@ -13,8 +13,8 @@ from mlflow import MlflowClient
 from stores import new_store
 
 import privnets
-from tests.benchmarks import recorded, toy
-from tests.benchmarks.plain_toy import Settings, play
+from benchmarks import recorded, toy
+from benchmarks.plain_toy import Settings, play
 
 STEPS = 60
 SEEDS = range(8)

@@ -10,7 +10,7 @@ import pytest
 import privnets
 from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 
-TRIVIAL = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
+TRIVIAL = Path(__file__).resolve().parents[2] / "benchmarks" / "trivial"
 
 
 def install_package(

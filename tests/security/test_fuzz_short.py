@@ -1,4 +1,4 @@
-"""Every fuzz target on a few inputs; `python -m tests.fuzz` feeds as many as are asked for."""
+"""Every fuzz target on a few inputs; `python -m campaigns.fuzz` feeds as many as are asked for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.runner import Tally, by_hypothesis
-from tests.fuzz.targets import TARGETS, target
+from campaigns.fuzz.runner import Tally, by_hypothesis
+from campaigns.fuzz.targets import TARGETS, target
 
 SLOW = {"commands": 12, "studies": 25, "eco_published": 10}
 USUAL = 40

@@ -19,7 +19,7 @@ from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-TRIVIAL = CHECKOUT / "tests" / "benchmarks" / "trivial"
+TRIVIAL = CHECKOUT / "benchmarks" / "trivial"
 STUDY = """
 name: added
 experiment: trivial

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import lab, world
-from tests.chaos.faults import FAULTS
+from campaigns.chaos import lab, world
+from campaigns.chaos.faults import FAULTS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,7 +23,15 @@ def campaign(results: Path, faults: int, seed: int) -> list[dict[str, str]]:
     """Run it; gives the table's rows."""
     if reason := world.missing_support():
         pytest.skip(f"a chaos run needs namespaces of Linux: {reason}")
-    command = [sys.executable, "-m", "tests.chaos", "--faults", str(faults), "--seed", str(seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "campaigns.chaos",
+        "--faults",
+        str(faults),
+        "--seed",
+        str(seed),
+    ]
     said = results.with_suffix(".log")
     with said.open("wb") as file:
         run = subprocess.Popen(

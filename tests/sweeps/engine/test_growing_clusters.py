@@ -22,7 +22,7 @@ from stores import new_store
 
 pytestmark = pytest.mark.ray
 
-_EXPERIMENT = Path(__file__).resolve().parents[2] / "benchmarks" / "trivial"
+_EXPERIMENT = Path(__file__).resolve().parents[3] / "benchmarks" / "trivial"
 _SECONDS = 240.0
 _FILLING_SECONDS = 90.0  # eight workers load torch on the cores of one machine
 _STUDY = """

@@ -16,7 +16,7 @@ from ray_head import Head, ray_head
 
 import tracking
 
-_EXPERIMENT = Path(__file__).resolve().parents[2] / "benchmarks" / "trivial"
+_EXPERIMENT = Path(__file__).resolve().parents[3] / "benchmarks" / "trivial"
 _SECONDS = 240.0
 _STUDY = """
 name: {name}

@@ -4,8 +4,8 @@ import numpy as np
 import optuna
 import pytest
 
-from tests.benchmarks.search import SAMPLERS, simulate
-from tests.benchmarks.search_problems import PROBLEMS
+from benchmarks.search import SAMPLERS, simulate
+from benchmarks.search_problems import PROBLEMS
 
 SEEDS = range(10)
 
