@@ -90,7 +90,7 @@ class EstimatorModel(UserModel):
         if raw is None:
             return ""
         if raw.remarks:
-            return f"; {' '.join(raw.remarks)}"
+            return "".join(f"; {remark.removesuffix('.')}" for remark in raw.remarks)
         return "" if self._has(ColumnTransformer) else _RAW_HINT
 
     def _takes_raw_columns(self) -> bool:

@@ -103,7 +103,7 @@ def patient(monkeypatch):
             "by_name",
             r"own.yaml:6 fixed.model.sklearn: got 'own_pipes:by_name', whose training fails: "
             r"ValueError: Cannot use median strategy.*; the model gets the texts of 'balance'.*"
-            r"'1,000', '1,001'.*thousands: \",\"\), unless its own code reads them\.; expected an "
+            r"'1,000', '1,001'.*thousands: \",\"\), unless its own code reads them; expected an "
             r"estimator that trains on 8 records",
         ),
         ("whole", r"Cannot use mean strategy with non-numeric data"),
