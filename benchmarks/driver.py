@@ -25,9 +25,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 _SIZES = (10_000, 100_000)
 _START = """
 import json, resource, sys, time
-from sweeps.garbage import collect_rarely
+from sweeps.process import raise_gc_thresholds
 
-collect_rarely()  # as the command line does
+raise_gc_thresholds()  # as the command line does
 
 def measure(work):
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()

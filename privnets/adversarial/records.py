@@ -64,7 +64,7 @@ class Minibatch(Pool):
 
 
 @dataclass(frozen=True, eq=False)
-class Exposure:
+class AttackView:
     """One split as attackers receive it: n records of a `Pool`.
 
     `z` has the released records, or raw ones for a baseline, in the form of `Pool.x`.
@@ -99,16 +99,16 @@ class Evidence:
             if that is not possible.
     """
 
-    attack: Exposure
-    validation: Exposure
-    test: Exposure
-    other_test: Exposure | None = field(default=None, kw_only=True)
+    attack: AttackView
+    validation: AttackView
+    test: AttackView
+    other_test: AttackView | None = field(default=None, kw_only=True)
     whole: Evidence | None = field(default=None, kw_only=True)
     is_random: bool = field(default=False, kw_only=True)
     redraw: Callable[[str], Tensor] | None = field(default=None, kw_only=True)
 
     @property
-    def splits(self) -> tuple[Exposure, Exposure, Exposure]:
+    def splits(self) -> tuple[AttackView, AttackView, AttackView]:
         """All splits, in the order of `PARTS`."""
         return self.attack, self.validation, self.test
 
@@ -192,12 +192,12 @@ def load_pool(
     return Pool(**tensors, complete=frozenset(complete)), splits
 
 
-def select_exposure(pool: Pool, records: NDArray[np.int64], z: Tensor | None = None) -> Exposure:
+def select_exposure(pool: Pool, records: NDArray[np.int64], z: Tensor | None = None) -> AttackView:
     """Records of a pool by index [n], with their release `z` [n, ...] or raw if it is None."""
     index = torch.from_numpy(records).to(pool.x.device)
     selected = {name: values[index] for name, values in pool.tensors().items()}
     raw = selected.pop("x")
-    return Exposure(raw if z is None else z, **selected)
+    return AttackView(raw if z is None else z, **selected)
 
 
 def attack_sample(config: AdversarialConfig, splits: Splits) -> Splits:
@@ -219,23 +219,23 @@ def join_tests(evidence: Evidence) -> Evidence:
         return evidence
     own, other = evidence.test.tensors(), evidence.other_test.tensors()
     joined = {name: torch.cat([own[name], other[name]]) for name in own}
-    return replace(evidence, test=Exposure(**joined))
+    return replace(evidence, test=AttackView(**joined))
 
 
 def to_cpu(evidence: Evidence) -> Evidence:
     """Copies evidence to the CPU's memory, for attackers that use no other device."""
-    splits = (Exposure(**{n: t.cpu() for n, t in s.tensors().items()}) for s in evidence.splits)
+    splits = (AttackView(**{n: t.cpu() for n, t in s.tensors().items()}) for s in evidence.splits)
     return Evidence(*splits, is_random=evidence.is_random, redraw=evidence.redraw)
 
 
-def known_secret(exposure: Exposure) -> Tensor:
+def known_secret(exposure: AttackView) -> Tensor:
     """The secret, `MISSING` also at absent steps; shape [n] or [n, T]."""
     if exposure.present is None:
         return exposure.secret
     return torch.where(exposure.present, exposure.secret, MISSING)
 
 
-def known_rows(exposure: Exposure) -> KnownRows:
+def known_rows(exposure: AttackView) -> KnownRows:
     """The rows of a split whose secret is known, in the order of records and steps."""
     table = known_secret(exposure).view(len(exposure.secret), -1).cpu().numpy()
     record, step = np.nonzero(table != MISSING)

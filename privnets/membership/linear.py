@@ -317,7 +317,7 @@ def _observe(
         output=_output_sides(clean, noise, universe.x[index]),
         undefined=interpolates or _why_infinite(config, universe),
         interpolates=interpolates,
-        caution=_caution(config, moments.features, universe),
+        caution=_warning(config, moments.features, universe),
         control=ControlVariate.of(covariates, index),
         prior=config.train_size / universe.size,
         test=Utilities(
@@ -402,7 +402,7 @@ def _why_infinite(config: MembershipConfig, universe: Universe) -> str | None:
     return None
 
 
-def _caution(config: MembershipConfig, features: int, universe: Universe) -> str | None:
+def _warning(config: MembershipConfig, features: int, universe: Universe) -> str | None:
     if config.train_size <= features + 3 and _tiny_decay(config, universe):
         return (
             f"n = {config.train_size} <= p + 3 = {features + 3}: the estimated covariance has "

@@ -119,14 +119,14 @@ class ConstrainedBest:
                 f"No point reaches {self._limits}{self._nearest()} (probability {self.none:.3f})."
             )
         if self.point_id is None:
-            return f"Cannot tell the {asked}: no whole interval meets it.{self._reservations()}"
+            return f"Cannot tell the {asked}: no whole interval meets it.{self._caveats()}"
         found = f"{self.metric} = {self.value} (95% interval) at {self._name(self.point_id)}"
         if self.is_certain:
             return f"The {asked} is {found} (probability {self.probability:.3f})."
         return (
             f"Cannot tell the {asked}. Among points whose whole interval meets the limit, the "
             f"{self._best} mean is {found}; it is the answer with probability "
-            f"{self.probability:.3f}.{self._reservations()}"
+            f"{self.probability:.3f}.{self._caveats()}"
         )
 
     @property
@@ -151,7 +151,7 @@ class ConstrainedBest:
             )
         return f"; {', and '.join(nearest)}" if nearest else ""
 
-    def _reservations(self) -> str:
+    def _caveats(self) -> str:
         """Sentences that name the other points which may be the answer."""
         # Without a best point it is said already that every interval misses the limit in part.
         unclear = self.unclear if self.point_id is not None else frozenset()

@@ -17,7 +17,7 @@ from cluster.errors import ClusterError
 from privnets.credentials import redact
 from sweeps.cli.options import Command, CommandGroup
 from sweeps.errors import InputError, StudyError, make_printable
-from sweeps.garbage import collect_rarely
+from sweeps.process import raise_gc_thresholds
 from tracking.errors import TrackingError
 
 # Command: panel of the help, module, function (or Typer app), one line of help.
@@ -31,7 +31,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
     "points": ("Results", "results", "points", "Show or save every point of a sweep."),
     "pareto": ("Results", "results", "pareto", "Show, save or plot the Pareto front."),
     "compare": ("Results", "results", "compare", "Compare the fronts of several sweeps."),
-    "claims": ("Results", "results", "claims", "Judge the published claims of sweeps."),
+    "claims": ("Results", "results", "claims", "Test the claims of a study on its results."),
     "report": ("Results", "results", "report", "Write a report as one HTML page."),
     "audit": ("Models", "audit", "audit", "Audit a model, or saved outputs, for membership."),
     "release": ("Models", "release", "release", "Release new records by a trained releaser."),
@@ -105,7 +105,7 @@ def _sweeps(
 
 def main() -> None:
     """Runs the command line; bad input gives one message and exit code 2."""
-    collect_rarely()
+    raise_gc_thresholds()
     bypass_proxies_for_loopback()
     try:
         app(prog_name="sweeps")

@@ -184,7 +184,10 @@ def _sweep_row(ledger: Ledger) -> tuple[float, tuple[str, ...]]:
     elif beat.phase == "ended":
         state, seconds = "incomplete" if result.pending else "done", beat.age
     else:
-        state, seconds = "lost: no sign of life" if beat.is_abandoned else beat.phase, beat.age
+        state, seconds = (
+            "lost: no heartbeat for 60 s" if beat.is_abandoned else beat.phase,
+            beat.age,
+        )
     points = f"{result.counts['finished']:,} of {result.size:,}"
     failed, active = f"{result.counts['failed']:,}", f"{format_duration(seconds)} ago"
     return seconds, (result.sweep, result.study.name, state, points, failed, active)
@@ -301,7 +304,7 @@ def _describe_work(status: SweepStatus) -> Iterator[tuple[str, str]]:
     beat = status.heartbeat
     if beat is None or beat.phase not in ("starting", "training") or status.is_stale:
         return
-    parts = [beat.doing or f"{beat.share:.0%} of this run's work"]
+    parts = [beat.activity or f"{beat.share:.0%} of this run's work"]
     parts += [beat.waiting] if beat.waiting else []
     if beat.trainings is not None:
         done, total = beat.trainings
@@ -314,5 +317,5 @@ def _describe_work(status: SweepStatus) -> Iterator[tuple[str, str]]:
         cpus = f"{use.busy_cpus:g} of {format_count(use.cpus, 'CPU')}"
         gpus = f"{use.busy_gpus:g} of {format_count(use.gpus, 'GPU')}"
         yield "in use", f"{packs} in training, on {use.busy_nodes} of {nodes}, {cpus}, {gpus}"
-    if beat.setback is not None:
-        yield "warnings", f"{beat.setbacks}; the last: {beat.setback}"
+    if beat.last_warning is not None:
+        yield "warnings", f"{beat.warning_count}; the last: {beat.last_warning}"

@@ -127,13 +127,15 @@ def wait_for_capacity(
     started = time.monotonic()
     with demand_node(resources.bundle()):
         while not (slots(machines, resources) or should_stop()):
-            _check_hope(machines, resources, time.monotonic() - started)
+            _raise_if_never_schedulable(machines, resources, time.monotonic() - started)
             time.sleep(_POLL_SECONDS)
             machines = connection.machines()
     return machines
 
 
-def _check_hope(machines: Sequence[Machine], resources: Resources, waited: float) -> None:
+def _raise_if_never_schedulable(
+    machines: Sequence[Machine], resources: Resources, waited: float
+) -> None:
     """Raises an InputError once it is unlikely that a large enough machine will come."""
     outlook = autoscaler_outlook(resources.bundle())
     is_empty = not any(machine.cpus or machine.gpus for machine in machines)

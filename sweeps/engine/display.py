@@ -25,7 +25,7 @@ from sweeps.store.lease import RunProgress
 LINE_SECONDS: Final = 10.0
 """Time between two lines of progress without a terminal."""
 
-STOPPING: Final = "stopping: finishing checkpoints, up to 20 s; press again to stop at once"
+STOPPING: Final = "stopping: finishing checkpoints, up to 20 s; press Ctrl-C again to stop at once"
 """Current work after the first signal."""
 
 _BAR_WIDTH: Final = 24
@@ -73,8 +73,8 @@ class SweepProgress(RunProgress):
 
     def describe_training(self) -> str:
         """Current work, its share and the time left."""
-        if self.doing is not None:
-            return self.doing
+        if self.activity is not None:
+            return self.activity
         if self.share >= 1:
             return "all trained, the report and MLflow come next"
         work = " of this run" if self.trained_before else ""
@@ -99,7 +99,7 @@ class SweepProgress(RunProgress):
         parts += [f"{counts.failed} failed"] if counts.failed else []
         parts += [f"{counts.stopped} stopped early"] if counts.stopped else []
         parts += [f"{self.rate:.3g} {rated}"] if self.rate is not None else []
-        if counts.complete < self.points and self.doing is None and self.use and self.use.packs:
+        if counts.complete < self.points and self.activity is None and self.use and self.use.packs:
             parts += [f"{format_count(self.use.packs, 'pack')} running"]
         return ", ".join(parts)
 
@@ -174,7 +174,7 @@ def line_display(print_text: Callable[[str], None]) -> Display:
 
     def show(progress: SweepProgress) -> None:
         nonlocal printed_at, last_state
-        state = progress.doing or progress.waiting
+        state = progress.activity or progress.waiting
         is_new, last_state = state not in (None, last_state), state
         if is_new or time.monotonic() - printed_at >= LINE_SECONDS:
             printed_at = time.monotonic()
@@ -217,12 +217,12 @@ def _is_notebook() -> bool:
 
 
 def _quiet_display() -> Display:
-    is_told = False
+    stop_was_shown = False
 
     def show(progress: SweepProgress) -> None:
-        nonlocal is_told
-        if progress.doing == STOPPING and not is_told:
-            is_told = True
+        nonlocal stop_was_shown
+        if progress.activity == STOPPING and not stop_was_shown:
+            stop_was_shown = True
             print_line(STOPPING)
 
     return show
@@ -239,9 +239,9 @@ def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Di
             end = "points reach MLflow again"
             print_warning(make_printable(f"Warning: {progress.outage}" if since else end))
         outage_since = since
-        if progress.setbacks > printed and progress.setback is not None:
-            print_warning(make_printable(f"Warning: {progress.setback}"))
-        printed = progress.setbacks
+        if progress.warning_count > printed and progress.last_warning is not None:
+            print_warning(make_printable(f"Warning: {progress.last_warning}"))
+        printed = progress.warning_count
         display(progress)
 
     return show
@@ -253,4 +253,4 @@ def _render(progress: SweepProgress) -> list[Text]:
     bar = Text.assemble(("━" * done, "green"), ("━" * (_BAR_WIDTH - done), "bright_black"))
     others = (progress.describe_points(), progress.describe_front() or "no front yet")
     first = bar + Text(f" {progress.describe_training()}")
-    return [Text(STOPPING) if progress.doing == STOPPING else first, *map(Text, others)]
+    return [Text(STOPPING) if progress.activity == STOPPING else first, *map(Text, others)]

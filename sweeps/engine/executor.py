@@ -332,7 +332,7 @@ def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> DisplayedResult | N
     heartbeat.phase = "publishing"
     if run.should_stop():
         return None
-    run.tracker.doing = "writing the report"
+    run.tracker.activity = "writing the report"
     result = DisplayedResult.read(run.ledger)
     try:
         run.has_report = bool(write_summary(run.ledger, result))
@@ -347,9 +347,9 @@ def _publish(
     """Waits until MLflow holds everything; if the run must end, only for the points being sent."""
 
     def show(sent: int) -> None:
-        run.tracker.doing = f"publishing to MLflow: {sent:,} of {run.plan.size:,} points"
+        run.tracker.activity = f"publishing to MLflow: {sent:,} of {run.plan.size:,} points"
 
-    run.tracker.doing = "publishing to MLflow"
+    run.tracker.activity = "publishing to MLflow"
     if run.should_stop():
         outcome = publisher.stop()
     else:

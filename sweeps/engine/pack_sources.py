@@ -108,7 +108,7 @@ class LimitedPacks(PackSource):
         return (self._is_spent and not self._unfinished) or self._source.is_finished
 
     @property
-    def is_cut_off(self) -> bool:
+    def has_reached_budget(self) -> bool:
         """Whether the budget is spent and the other source is not finished."""
         return self._is_spent and not self._source.is_finished
 

@@ -148,7 +148,7 @@ class ProgressTracker:
 
     Attributes:
         displays: Functions that show progress; one that fails is not called again.
-        doing: Preparation in progress, in words; None while packs are trained.
+        activity: Preparation in progress, in words; None while packs are trained.
         machines: Returns the machines of the cluster that are alive.
         outage: Returns the present outage of MLflow, if any.
         failures: Packs that failed permanently, with the reason.
@@ -159,7 +159,7 @@ class ProgressTracker:
     plan: Plan
     ledger: Ledger
     displays: list[Display] = field(default_factory=list)
-    doing: str | None = None
+    activity: str | None = None
     machines: Callable[[], Sequence[Machine]] = tuple
     outage: Callable[[], Outage | None] = lambda: None
     failures: dict[str, str] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class ProgressTracker:
         self._nodes: dict[str, str | None] = {}  # of packs in training
         self._live: dict[str, dict[str, float]] = {}
         self._failed_points: set[str] = set()
-        self._setbacks: list[str] = []
+        self._warnings: list[str] = []
         self._started_at = time.monotonic()
         self._waiting_since: float | None = None
         self._waited = 0.0
@@ -248,8 +248,7 @@ class ProgressTracker:
                 lost = f"a worker on {host}"
                 self._suspects[node] = time.monotonic()
             why = describe_loss(reason)
-            setback = f"{lost} was lost{why}: {effect}"
-            self._setbacks.append(setback)
+            self._warnings.append(f"{lost} was lost{why}: {effect}")
 
     def fail_pack(self, pack_id: str, reason: str, details: str) -> None:
         """Records that a pack failed permanently, here and in the sweep's storage."""
@@ -281,7 +280,7 @@ class ProgressTracker:
             for records in (self._shares, self._nodes, self._live):
                 records.pop(pack_id, None)
             why = describe_loss(reason) or f" ({reason[:_MAX_REASON]})"
-            self._setbacks.append(
+            self._warnings.append(
                 f"pack {pack_id} failed{why}: its {size} trainings start again in two packs"
             )
         with self.recording(f"the checkpoint of pack {pack_id} could not be removed"):
@@ -301,7 +300,7 @@ class ProgressTracker:
         """Records a problem as `add_problem` does; displays show the first of its kind at once."""
         with self._lock:
             if problem.partition(":")[0] not in self._problems:
-                self._setbacks.append(problem)
+                self._warnings.append(problem)
             self.add_problem(problem)
 
     def add_problem(self, problem: str) -> None:
@@ -394,7 +393,7 @@ class ProgressTracker:
             return SweepProgress(
                 points=self.plan.size,
                 counts=replace(counts, failed=counts.failed + len(self._failed_points)),
-                doing=STOPPING if self._is_stopping else self.doing,
+                activity=STOPPING if self._is_stopping else self.activity,
                 waiting=_BUDGET_SPENT if is_spent else waits,
                 share=share,
                 rate=trained / minutes if trained and minutes > 0 else None,
@@ -403,8 +402,8 @@ class ProgressTracker:
                 live=self._mean_live(),
                 trainings=(counts.trainings, self.plan.trainings),
                 trained_before=self.trained_before,
-                setbacks=len(self._setbacks),
-                setback=self._setbacks[-1] if self._setbacks else None,
+                warning_count=len(self._warnings),
+                last_warning=self._warnings[-1] if self._warnings else None,
                 outage=self.outage(),
             )
 
@@ -448,7 +447,7 @@ class ProgressTracker:
                 self._suspects = {n: at for n, at in self._suspects.items() if at >= since}
                 for node in [node for node in self._suspects if not self._is_alive(node)]:
                     del self._suspects[node]
-                    self._setbacks.append(f"node {self._hosts[node]} was lost, with its workers")
+                    self._warnings.append(f"node {self._hosts[node]} was lost, with its workers")
 
     def _resource_use(self) -> ResourceUse | None:
         if not self._alive:

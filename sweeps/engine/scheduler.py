@@ -163,12 +163,12 @@ def _usable_machine(run: SweepRun) -> Machine:
     machine = local_machine()
     if run.plan.study.resources.gpus != "auto" or not machine.gpus:
         return machine
-    run.tracker.doing, reason = "looking for GPUs", _NO_GPU
+    run.tracker.activity, reason = "looking for GPUs", _NO_GPU
     try:
         has_gpu = bool(usable_gpus(_GPU_SECONDS))
     except RuntimeError as error:
         has_gpu, reason = False, str(error)
-    run.tracker.doing = None
+    run.tracker.activity = None
     if has_gpu:
         return machine
     run.tracker.add_problem(f"GPUs of this machine were not used: {reason}")
@@ -180,9 +180,9 @@ def _usable_machines(run: SweepRun, connection: Connection) -> list[Machine]:
     machines = connection.machines()
     if run.plan.study.resources.gpus != "auto" or not any(machine.gpus for machine in machines):
         return machines
-    run.tracker.doing = "looking for GPUs"
+    run.tracker.activity = "looking for GPUs"
     answers = on_every_node(usable_gpus, _GPU_SECONDS, seconds=2 * _GPU_SECONDS)
-    run.tracker.doing = None
+    run.tracker.activity = None
     usable = []
     for machine, names in answers.items():
         if machine.gpus and (isinstance(names, NoAnswer) or not names):
@@ -206,9 +206,9 @@ def _train(
     resources = run.plan.study.resources
     machines: Sequence[Machine] = connection.machines()
     if not (connection.started or slots(machines, resources)):
-        run.tracker.doing = describe_wait(machines, resources)
+        run.tracker.activity = describe_wait(machines, resources)
         machines = wait_for_capacity(connection, resources, should_stop)
-        run.tracker.doing = None
+        run.tracker.activity = None
     if should_stop():
         return
     make_source = _searched_packs if run.plan.is_adaptive else _planned_packs
@@ -218,7 +218,7 @@ def _train(
     if not should_stop():
         most = slots(machines, resources) if connection.started else None
         run_packs(source, run.tracker, should_stop, most)
-        run.is_budget_spent = isinstance(source, LimitedPacks) and source.is_cut_off
+        run.is_budget_spent = isinstance(source, LimitedPacks) and source.has_reached_budget
 
 
 def _planned_packs(
@@ -341,12 +341,12 @@ def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
 def _open_ray(run: SweepRun) -> Iterator[Connection]:
     """Joins a cluster or starts a Ray for a block; progress then counts its machines."""
     tracker = run.tracker
-    tracker.doing = "starting Ray" if run.address is None else f"joining Ray at {run.address}"
+    tracker.activity = "starting Ray" if run.address is None else f"joining Ray at {run.address}"
     with run.stop.interruptible():
         connection = connect_ray(
             run.plan, run.address, run.resume_command, dashboard=run.on_dashboard is not None
         )
-    tracker.doing = None
+    tracker.activity = None
     if run.on_dashboard is not None:
         run.on_dashboard(connection.dashboard)
 
@@ -398,7 +398,7 @@ def _calibrate(
     study, tracker = run.plan.study, run.tracker
 
     def announce() -> None:
-        tracker.doing = "measuring pack sizes"
+        tracker.activity = "measuring pack sizes"
 
     calibration = calibrate(
         study.experiment,
@@ -413,7 +413,7 @@ def _calibrate(
         is_stopping=should_stop,
         on_measure=announce,
     )
-    tracker.doing = None
+    tracker.activity = None
     for problem in calibration.problems:
         tracker.add_problem(problem)
     if calibration.memory is not None:  # of a GPU

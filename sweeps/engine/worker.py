@@ -21,10 +21,10 @@ from privnets.data import DataError
 from privnets.data.user_files import describe_error, is_memory_limited, set_portable_folder
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import PackProgress, PackTrainer
-from sweeps.garbage import collect_rarely
 from sweeps.planning.devices import select_device
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import PlannedReplicate
+from sweeps.process import raise_gc_thresholds
 from sweeps.store.lease import RunSupersededError
 from sweeps.store.ledger import Ledger
 
@@ -75,7 +75,7 @@ class Worker(tune.Trainable):
             folder: The study's folder, as `portable_folder` describes it.
             memory_limit: GiB that each process may allocate for packs; None without a limit.
         """
-        collect_rarely()
+        raise_gc_thresholds()
         context = ray.get_runtime_context()
         assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
         self._node = context.get_node_id()

@@ -26,7 +26,7 @@ from typing import IO, Final
 from pydantic import TypeAdapter
 
 from privnets.credentials import redact
-from sweeps.garbage import collect_rarely
+from sweeps.process import raise_gc_thresholds
 from sweeps.publishing.publisher import (
     FINISH,
     PAUSE,
@@ -147,7 +147,7 @@ def start_publisher(ledger: Ledger, tracking_uri: str) -> Iterator[PublisherProc
 
 def main() -> None:
     """Publishes the sweep named on the command line until standard input asks for an end."""
-    collect_rarely()
+    raise_gc_thresholds()
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # they are meant for the driver
     (sweep,) = sys.argv[1:]

@@ -23,7 +23,7 @@ from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result
 from sweeps.analysis.text import format_count
-from sweeps.report.figures.point_picture import PICTURE_FILE, point_picture
+from sweeps.report.figures.point_svg import PICTURE_FILE, point_svg
 from sweeps.report.headline import headline
 from sweeps.report.summary import copy_summary_files
 from sweeps.store.lease import Outage, read_heartbeat
@@ -119,7 +119,7 @@ class Publisher:
         self._parent: ParentRun | None = None
         self._is_announced = self._has_page = False
         self._live_at = -_LIVE_SECONDS
-        self._beat_at: datetime | None = None
+        self._last_heartbeat: datetime | None = None
         self._restart()
 
     def _labels(self, point: TradeoffPoint) -> dict[str, str]:
@@ -132,7 +132,7 @@ class Publisher:
 
     def _draw(self, point: TradeoffPoint) -> dict[str, bytes]:
         """Picture of a point's metrics."""
-        picture = point_picture(point, tuple(self._manifest.plan.objectives))
+        picture = point_svg(point, tuple(self._manifest.plan.objectives))
         return {} if picture is None else {PICTURE_FILE: picture}
 
     def announce(self) -> bool:
@@ -181,9 +181,9 @@ class Publisher:
             return
         self._live_at = now
         beat = read_heartbeat(self._ledger.directory)
-        if beat is None or beat.phase != "training" or beat.updated_at == self._beat_at:
+        if beat is None or beat.phase != "training" or beat.updated_at == self._last_heartbeat:
             return
-        self._beat_at = beat.updated_at
+        self._last_heartbeat = beat.updated_at
         values = {"share": beat.share, **beat.live}
         if beat.trainings is not None:
             values["trainings"] = float(beat.trainings[0])

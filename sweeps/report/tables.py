@@ -39,10 +39,10 @@ _REASON_COLUMNS = ("item, or the first of them", "reason", "points", "id")
 _MAX_ATTACKER_ROWS = 200
 _ATTACKER = re.compile(r"privacy/attacker/(.+)/balanced_accuracy")
 _OTHER_LABELS = re.compile(rf"{STRONGEST}_(\w+)_labels")
-_BELOW_BY_CHANCE = "attacker under its floor in some replicates, no more than chance explains"
+_BELOW_BY_CHANCE = "attacker under its floor in some replicates, within sampling error"
 _VERDICTS = {
     "above": "is above the floor",
-    "not distinguished": "contains the floor, so that the rest may be chance,",
+    "not distinguished": "contains the floor (within sampling error)",
     "below": "is below the floor, so that the attacker is under-trained,",
     "no interval": "is unknown without replicates",
     "undefined": "or floor is undefined",

@@ -58,7 +58,7 @@ class Directory:
         self.filesystem.create_dir(self.path, recursive=True)
 
     def refresh(self) -> None:
-        """Makes NFS drop its cached listing, which may be a minute old, by a change of our own."""
+        """Touches a file so that NFS refreshes its listing, which may be a minute old."""
         if self.local_path is not None:
             probe = self.local_path / f".refresh.{uuid.uuid4().hex}"
             with suppress(FileNotFoundError):  # the directory does not exist

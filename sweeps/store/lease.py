@@ -115,7 +115,7 @@ class RunProgress(BaseModel):
     """Progress of one run of a sweep.
 
     Attributes:
-        doing: Preparation in progress, in words; None while packs are trained.
+        activity: Preparation in progress, in words; None while packs are trained.
         waiting: Reason why no pack starts, in words; None without one.
         share: Share of this run's work that is done.
         rate: Trainings per minute in this run, parts of trainings included; None before any.
@@ -123,14 +123,14 @@ class RunProgress(BaseModel):
         use: Resources in use; None before they are known.
         live: Values to watch, such as losses: means over the packs in training.
         trainings: Replicates finished, and replicates in all; None if unknown.
-        setbacks: Number of warnings, mostly of packs that were lost and are tried again.
-        setback: The last warning.
+        warning_count: Number of warnings, mostly of packs that were lost and are tried again.
+        last_warning: The last warning.
         outage: Present outage of MLflow; None while it takes points.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    doing: str | None = None
+    activity: str | None = None
     waiting: str | None = None
     share: Annotated[float, Field(ge=0, le=1)] = 0.0
     rate: _Amount | None = None
@@ -138,8 +138,8 @@ class RunProgress(BaseModel):
     use: ResourceUse | None = None
     live: dict[str, float] = {}
     trainings: tuple[_Count, _Count] | None = None
-    setbacks: _Count = 0
-    setback: str | None = None
+    warning_count: _Count = 0
+    last_warning: str | None = None
     outage: Outage | None = None
 
 

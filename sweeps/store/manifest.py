@@ -106,7 +106,7 @@ class Extension(BaseModel):
     git_commit: str | None
 
 
-class Origin(BaseModel):
+class ReusedSweep(BaseModel):
     """Another sweep, whose replicates are copied where this one needs them.
 
     Attributes:
@@ -147,7 +147,7 @@ class Manifest(BaseModel):
     tracking_uri: str
     versions: dict[str, str]
     git_commit: str | None
-    reused: tuple[Origin, ...] = ()
+    reused: tuple[ReusedSweep, ...] = ()
     extensions: tuple[Extension, ...] = ()
 
 

@@ -17,7 +17,7 @@ from sweeps.errors import InputError
 from sweeps.store.checkpoints import ReplicateKey
 from sweeps.store.codec import replicate_keys
 from sweeps.store.ledger import Ledger, list_sweeps
-from sweeps.store.manifest import Manifest, Origin, read_manifest, write_manifest
+from sweeps.store.manifest import Manifest, ReusedSweep, read_manifest, write_manifest
 
 AUTO: Final = "auto"
 _KEY_COLUMNS: Final = ("point_id", "seed", "failure", "stopped")
@@ -80,7 +80,7 @@ def record_sources(manifest: Manifest, sources: Iterable[Ledger]) -> Manifest:
     origins = {(origin.storage, origin.sweep): origin for origin in manifest.reused}
     for source in sources:
         place = (redact(source.storage), source.sweep)
-        origins.setdefault(place, Origin(storage=place[0], sweep=place[1]))
+        origins.setdefault(place, ReusedSweep(storage=place[0], sweep=place[1]))
     return manifest.model_copy(update={"reused": tuple(origins.values())})
 
 

@@ -15,7 +15,7 @@ from privnets.adversarial.attackers import SIDE
 from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.records import Evidence, Exposure, KnownRows, known_rows
+from privnets.adversarial.records import AttackView, Evidence, KnownRows, known_rows
 from privnets.networks.layers import Architecture
 from privnets.points import Curve
 
@@ -159,7 +159,7 @@ class ReleaseAttacker(Attacker):
         return self.name.rpartition(".")[2] + (SIDE if view.sees_side else "")
 
 
-def released_part(exposure: Exposure, sees_side: bool) -> Part:
+def released_part(exposure: AttackView, sees_side: bool) -> Part:
     """The known secrets of a split and the release as features; see `ReleaseView.tables`."""
     rows = known_rows(exposure)
     if exposure.z.ndim != 3:
@@ -173,18 +173,18 @@ def public_tables(evidence: Evidence) -> Tables:
     return Tables(*map(_public_part, evidence.splits))
 
 
-def _public_part(exposure: Exposure) -> Part:
+def _public_part(exposure: AttackView) -> Part:
     return _step_table(_step_places(exposure), exposure, known_rows(exposure), sees_side=True)
 
 
-def _step_table(steps: Matrix, exposure: Exposure, rows: KnownRows, sees_side: bool) -> Part:
+def _step_table(steps: Matrix, exposure: AttackView, rows: KnownRows, sees_side: bool) -> Part:
     """The rows of features [n, T, f], with side information if there is any to be seen."""
     if sees_side and exposure.side is not None:
         steps = np.concatenate([steps, exposure.side.cpu().numpy()], axis=2)
     return Part(steps[rows.record, rows.step], rows)
 
 
-def _step_places(exposure: Exposure) -> Matrix:
+def _step_places(exposure: AttackView) -> Matrix:
     """Place of each step in its sequence, in [0, 1), and its harmonics; shape [n, T, 7]."""
     records, steps = exposure.secret.shape
     share = np.arange(steps) / steps
@@ -193,7 +193,7 @@ def _step_places(exposure: Exposure) -> Matrix:
     return np.broadcast_to(columns.astype(np.float32), (records, *columns.shape))
 
 
-def _step_features(exposure: Exposure) -> Matrix:
+def _step_features(exposure: AttackView) -> Matrix:
     """Released values near each step and their statistics, shape [n, T, features]."""
     z = exposure.z[..., 0].cpu().numpy()
     present = np.ones_like(z, dtype=bool)

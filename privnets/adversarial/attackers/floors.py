@@ -21,8 +21,8 @@ from privnets.adversarial.evaluation.estimates import Estimate, balanced_accurac
 from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY
 from privnets.adversarial.records import (
     MISSING,
+    AttackView,
     Evidence,
-    Exposure,
     KnownRows,
     class_frequencies,
     known_rows,
@@ -118,7 +118,7 @@ class _LabelTable:
     prior: NDArray[np.float64]
 
     @classmethod
-    def fit(cls, attack: Exposure, classes: int) -> _LabelTable:
+    def fit(cls, attack: AttackView, classes: int) -> _LabelTable:
         rows, labels = known_rows(attack), _labels(attack)
         prior = class_frequencies(rows.secret, classes)
         counts = np.tile(prior, (int(labels.max()) + 1, 1))  # the prior weighs as one record
@@ -155,7 +155,7 @@ def _best_side_attacker(evidence: Evidence, classes: int, seed: int) -> Assessme
     return max(assessments, key=lambda one: one.validation_accuracy.value)
 
 
-def _labels(exposure: Exposure) -> NDArray[np.int64]:
+def _labels(exposure: AttackView) -> NDArray[np.int64]:
     assert exposure.utility is not None
     labels: NDArray[np.int64] = exposure.utility.cpu().numpy()
     return labels

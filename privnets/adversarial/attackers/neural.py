@@ -24,7 +24,7 @@ from privnets.adversarial.attackers.convergence import (
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.records import MISSING, Evidence, Exposure, known_secret
+from privnets.adversarial.records import MISSING, AttackView, Evidence, known_secret
 from privnets.adversarial.training.inference_networks import append_side, build_inference_network
 from privnets.networks.layers import Architecture
 
@@ -195,14 +195,14 @@ class _NetworkView:
         assert self.release.redraw is not None
         return self._inputs(replace(self.release.attack, z=self.release.redraw(stream)))
 
-    def _inputs(self, split: Exposure) -> Tensor:
+    def _inputs(self, split: AttackView) -> Tensor:
         """Scaled releases, 0 at absent steps, beside side information if it is seen."""
         z, seen = (split.z - self.mean) / self.std, split.present
         z = z if seen is None else torch.where(seen[..., None], z, 0)
         return append_side(z, split.side if self.sees_side else None)
 
 
-def _observed_values(exposure: Exposure) -> Tensor:
+def _observed_values(exposure: AttackView) -> Tensor:
     """Records, or the observed steps of sequences, [k, ...]."""
     if exposure.present is not None:
         return exposure.z[exposure.present]

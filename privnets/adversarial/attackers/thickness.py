@@ -26,7 +26,7 @@ from privnets.adversarial.problems.amnist import (
     digit_thresholds,
 )
 from privnets.adversarial.problems.digits import THICK, THIN
-from privnets.adversarial.records import Exposure, KnownRows, class_frequencies, known_rows
+from privnets.adversarial.records import AttackView, KnownRows, class_frequencies, known_rows
 from privnets.randomness import generator
 
 PUBLISHED_THRESHOLDS: Final = np.array([8, 4, 5, 5, 7, 8, 4, 4, 9, 4])
@@ -173,7 +173,7 @@ class _ScanLines:
     rows: KnownRows
 
     @classmethod
-    def count(cls, exposure: Exposure, cut: int = 0) -> _ScanLines:
+    def count(cls, exposure: AttackView, cut: int = 0) -> _ScanLines:
         """Counts the pixels above a grey level."""
         assert exposure.utility is not None
         rows = known_rows(exposure)

@@ -21,8 +21,8 @@ from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import (
     MISSING,
     PARTS,
+    AttackView,
     Evidence,
-    Exposure,
     Pool,
     Release,
     attack_sample,
@@ -49,7 +49,7 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
     releaser, own = game.record_releaser(member), attack_sample(config, splits)
     is_random = releaser.is_random(splits.attack[:_PROBED]) if len(splits.attack) else False
 
-    def expose(records: NDArray[np.int64], part: str) -> Exposure:
+    def expose(records: NDArray[np.int64], part: str) -> AttackView:
         z = releaser.release(records, part) if len(records) else None
         return select_exposure(pool, records, z)
 
@@ -104,7 +104,7 @@ def evaluate_exactly(problem: Problem, releases: Sequence[Release]) -> Iterator[
 
 
 def normalized_error(
-    problem: Problem, config: AdversarialConfig, original: Exposure, released: Exposure
+    problem: Problem, config: AdversarialConfig, original: AttackView, released: AttackView
 ) -> Estimate:
     """Squared error relative to the squared records, in original units (arXiv 2310.18241)."""
     offset, scale = problem.original_units(config)
@@ -113,7 +113,7 @@ def normalized_error(
     return estimates.ratio(error, power, group_of(released))
 
 
-def utility_accuracy(log_p: Tensor, released: Exposure) -> Estimate:
+def utility_accuracy(log_p: Tensor, released: AttackView) -> Estimate:
     """Accuracy of the utility network that was trained with the releaser, by its outputs [n, C]."""
     assert released.utility is not None
     right = (log_p.argmax(-1) == released.utility).double().cpu().numpy()
@@ -212,7 +212,7 @@ def add_bound(draft: ReplicateDraft, bound: float, gap: float, error: float) -> 
             )
 
 
-def _record_sums(values: Tensor, test: Exposure) -> NDArray[np.float64]:
+def _record_sums(values: Tensor, test: AttackView) -> NDArray[np.float64]:
     """Sums over each record's observed numbers, shape [n]."""
     if test.present is not None:
         values = torch.where(test.present[..., None].expand_as(values), values, 0.0)
@@ -220,6 +220,6 @@ def _record_sums(values: Tensor, test: Exposure) -> NDArray[np.float64]:
     return sums
 
 
-def group_of(test: Exposure) -> NDArray[np.int64] | None:
+def group_of(test: AttackView) -> NDArray[np.int64] | None:
     """Common origin of test records, shape [n]; None if all are independent."""
     return None if test.group is None else test.group.cpu().numpy()

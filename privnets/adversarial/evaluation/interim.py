@@ -31,7 +31,7 @@ from privnets.adversarial.evaluation.judge import predict_shares, select_beliefs
 from privnets.adversarial.metrics import PRIVACY_KEYS, interim_objectives
 from privnets.adversarial.problem import Problem, Splits, subsample
 from privnets.adversarial.records import (
-    Exposure,
+    AttackView,
     KnownRows,
     Pool,
     class_frequencies,
@@ -88,7 +88,7 @@ def _measure_release(
     """Measures the release of the validation split; nothing if it has no moments."""
     config, releaser = game.configs[member], game.record_releaser(member)
 
-    def release(records: NDArray[np.int64], part: str) -> Exposure:
+    def release(records: NDArray[np.int64], part: str) -> AttackView:
         z = releaser.release(records, f"rung at step {game.step}: {part}")
         return select_exposure(pool, records, z)
 
@@ -116,7 +116,7 @@ def _has_moments(z: Tensor) -> bool:
     return bool((z.abs() < _LARGEST).all())
 
 
-def _attack_draws(attack: NDArray[np.int64], like: Exposure) -> NDArray[np.int64]:
+def _attack_draws(attack: NDArray[np.int64], like: AttackView) -> NDArray[np.int64]:
     """Records that the judge is fitted to, each repeated once per release."""
     steps = like.secret[0].numel()
     records = subsample(attack, min(len(attack), _RECORDS, max(1, 2 * _ROWS // steps)))
@@ -127,8 +127,8 @@ def _attack_draws(attack: NDArray[np.int64], like: Exposure) -> NDArray[np.int64
 def _judge_release(
     problem: Problem,
     config: AdversarialConfig,
-    attack: Exposure,
-    validation: Exposure,
+    attack: AttackView,
+    validation: AttackView,
     log_utility: Tensor | None,
 ) -> dict[str, Estimate]:
     """Fits a judge to the secret and, if there is one, to the utility label; nothing without data.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import Exposure, Release
+    from privnets.adversarial.records import AttackView, Release
 
 EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
 """Metrics of a trained linear filter."""
@@ -198,7 +198,7 @@ def _loss_settings(config: AdversarialConfig) -> tuple[float, float, float]:
     return config.dependence, config.tradeoff, config.noise_std
 
 
-def _sample_releases(released: Exposure, linear_filter: Tensor | None) -> bytes:
+def _sample_releases(released: AttackView, linear_filter: Tensor | None) -> bytes:
     """The first releases with their labels and the linear filter, if any, as safetensors."""
     assert released.utility is not None
     tensors = {

@@ -18,7 +18,7 @@ from torch import Tensor
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem, Splits
-from privnets.adversarial.records import Exposure, Minibatch, Pool
+from privnets.adversarial.records import AttackView, Minibatch, Pool
 from privnets.adversarial.training.batches import BatchSource, RecordReleaser
 from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.curves import TrainingCurves
@@ -125,7 +125,7 @@ class Game:
         """One member's releaser as trained so far, which releases any records of the pool."""
         return self._batches.record_releaser(self._releaser.parameters, member, self._encoding)
 
-    def infer(self, role: Role, member: int, released: Exposure) -> Tensor:
+    def infer(self, role: Role, member: int, released: AttackView) -> Tensor:
         """Log probabilities of one member's inference network, shape [n, C] or [n, T, C]."""
         group = next(group for group in self._groups if role in group.roles)
         parameters = [p[member : member + 1] for p in group.parameters((role,))]
@@ -136,7 +136,7 @@ class Game:
             parts = [group.architecture.forward(parameters, p) for p in torch.split(x, together, 1)]
         return torch.cat(parts, 1)[0].log_softmax(-1)
 
-    def infer_from_raw_data(self, member: int, records: Exposure) -> Tensor | None:
+    def infer_from_raw_data(self, member: int, records: AttackView) -> Tensor | None:
         """Log probabilities of the utility label by the network trained on raw records, [n, C].
 
         None if the game has no such network.

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Splits
-from privnets.adversarial.records import Evidence, Exposure, Release
+from privnets.adversarial.records import AttackView, Evidence, Release
 
 
 def make_release(
-    config: AdversarialConfig, parameters: list[Tensor], original: Exposure, released: Exposure
+    config: AdversarialConfig, parameters: list[Tensor], original: AttackView, released: AttackView
 ) -> Release:
     """A release whose three splits are equal, and whose game kept nothing."""
     raw, evidence = (Evidence(split, split, split) for split in (original, released))

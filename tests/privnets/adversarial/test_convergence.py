@@ -20,7 +20,7 @@ from privnets.adversarial.attackers.convergence import (
     train_until_converged,
 )
 from privnets.adversarial.attackers.neural import fit_network
-from privnets.adversarial.records import MISSING, Evidence, Exposure
+from privnets.adversarial.records import MISSING, AttackView, Evidence
 from privnets.networks.mlp import Perceptron
 from tests.support import finish
 
@@ -186,7 +186,7 @@ def test_training_ends_early_when_all_members_have_converged():
 
 def _evidence(seed: int, scale: float = 1.0, offset: float = 0.0) -> Evidence:
     parts = [_records(400, 100 * seed + i) for i in range(3)]
-    return Evidence(*(Exposure(offset + scale * x, label) for x, label in parts))
+    return Evidence(*(AttackView(offset + scale * x, label) for x, label in parts))
 
 
 def test_the_scale_of_a_release_hides_nothing_from_a_network():
@@ -199,7 +199,7 @@ def test_test_secrets_do_not_reach_a_network():
     given = _evidence(0)
     order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
     shuffled = Evidence(
-        given.attack, given.validation, Exposure(given.test.z, given.test.secret[order])
+        given.attack, given.validation, AttackView(given.test.z, given.test.secret[order])
     )
     (first,), (second,) = _fit([given]), _fit([shuffled])
     np.testing.assert_array_equal(first.test, second.test)

@@ -18,7 +18,7 @@ from privnets.adversarial.attackers.classical import (
 from privnets.adversarial.attackers.panel import CorePool, Panel, PanelResult, score_releases
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import Evidence, Exposure
+from privnets.adversarial.records import AttackView, Evidence
 
 ATTACKERS = {kind.name: kind() for kind in (BoostedTrees, NearestNeighbours, LogisticRegression)}
 
@@ -33,10 +33,10 @@ def _threads() -> Iterator[None]:
 def _evidence(seed: int) -> Evidence:
     random = np.random.default_rng(seed)
 
-    def exposure(count: int) -> Exposure:
+    def exposure(count: int) -> AttackView:
         secret = random.integers(0, 2, count)
         z = random.standard_normal((count, 2)) + secret[:, None]
-        return Exposure(torch.tensor(z, dtype=torch.float32), torch.tensor(secret))
+        return AttackView(torch.tensor(z, dtype=torch.float32), torch.tensor(secret))
 
     return Evidence(*map(exposure, (400, 300, 300)))
 

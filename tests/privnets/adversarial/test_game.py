@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Exposure, Minibatch, load_pool
+from privnets.adversarial.records import AttackView, Minibatch, load_pool
 from privnets.adversarial.training.batches import BatchSource
 from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.game import Game
@@ -182,7 +182,7 @@ def test_a_game_in_bfloat16_releases_in_float32():
     played.advance(STEPS)
     released = played.record_releaser(0).release(np.arange(10), "test")
     assert not torch.equal(released, released.bfloat16().float())
-    logits = played.infer("utility", 0, Exposure(released, torch.zeros(10)))
+    logits = played.infer("utility", 0, AttackView(released, torch.zeros(10)))
     assert not torch.equal(logits, logits.bfloat16().float())
 
 

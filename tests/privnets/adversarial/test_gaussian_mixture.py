@@ -16,7 +16,7 @@ from privnets import measures
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import ReleaseDetails
 from privnets.adversarial.problems.gaussian_mixture import GaussianMixtureProblem
-from privnets.adversarial.records import Exposure, Pool, Splits, load_pool
+from privnets.adversarial.records import AttackView, Pool, Splits, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.measures.mixture import DATA_STD
@@ -62,7 +62,7 @@ def release_details(config: AdversarialConfig, parameters: list[torch.Tensor]) -
     pool, (splits,) = load_pool(MIXTURE, [config], "cpu")
     x, secret, utility = split_records(pool, splits, "test")
     (limits,), _ = reference_metrics([config])
-    original, released = (Exposure(z, secret, utility) for z in (x, x + 1))
+    original, released = (AttackView(z, secret, utility) for z in (x, x + 1))
     found = MIXTURE.release_details(make_release(config, parameters, original, released))
     assert not set(limits) & set(found.metrics)
     return replace(found, metrics={**limits, **found.metrics})

@@ -16,7 +16,7 @@ from privnets.adversarial.attackers.classical import (
 from privnets.adversarial.attackers.panel import Panel, score_releases
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import Evidence, Exposure
+from privnets.adversarial.records import AttackView, Evidence
 from privnets.networks.mlp import Perceptron
 
 ATTACKERS = {kind.name: kind() for kind in (BoostedTrees, NearestNeighbours, LogisticRegression)}
@@ -36,13 +36,13 @@ def _sample(channel: np.ndarray, coordinates: int, seed: int) -> Evidence:
     random = np.random.default_rng(seed)
     secrets = len(channel)
 
-    def exposure(count: int) -> Exposure:
+    def exposure(count: int) -> AttackView:
         digits = random.integers(0, secrets, (count, coordinates))
         cumulative = channel.cumsum(1)[digits]
         place = (random.random((count, coordinates, 1)) > cumulative).sum(2)
         secret = digits @ secrets ** np.arange(coordinates)
         z = OUTPUTS[np.minimum(place, len(OUTPUTS) - 1)]
-        return Exposure(torch.tensor(z, dtype=torch.float32), torch.tensor(secret))
+        return AttackView(torch.tensor(z, dtype=torch.float32), torch.tensor(secret))
 
     return Evidence(*map(exposure, SIZES))
 

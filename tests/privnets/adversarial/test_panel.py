@@ -30,7 +30,7 @@ from privnets.adversarial.attackers.panel import (
 from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import MISSING, Evidence, Exposure
+from privnets.adversarial.records import MISSING, AttackView, Evidence
 from privnets.networks.mlp import Perceptron
 
 BEST = "privacy/attacker_balanced_accuracy"
@@ -59,12 +59,12 @@ def _exclusive_or(random: np.random.Generator, s: np.ndarray) -> np.ndarray:
 def _evidence(draw: Draw, seed: int = 0, share: float = 0.5, utility: bool = False) -> Evidence:
     random = np.random.default_rng(seed)
 
-    def exposure(count: int) -> Exposure:
+    def exposure(count: int) -> AttackView:
         secret = (random.random(count) < share).astype(np.int64)
         z = torch.tensor(draw(random, secret), dtype=torch.float32)
         noisy = np.where(random.random(count) < 0.8, secret, 1 - secret)
         label = torch.tensor(2 * noisy) if utility else None
-        return Exposure(z, torch.tensor(secret), label)
+        return AttackView(z, torch.tensor(secret), label)
 
     return Evidence(*map(exposure, SIZES))
 
@@ -180,7 +180,7 @@ def test_a_release_that_is_not_finite_is_undefined_and_changes_no_other(spoiled)
     sound = _evidence(RELEASES["gaussian"])
     splits = {part: getattr(sound, part) for part in ("attack", "validation", "test")}
     bad = splits[spoiled]
-    splits[spoiled] = Exposure(torch.full_like(bad.z, torch.nan), bad.secret)
+    splits[spoiled] = AttackView(torch.full_like(bad.z, torch.nan), bad.secret)
     first, second = _score([Evidence(**splits), sound], networks={})
     assert math.isnan(first.metrics[BEST])
     assert first.strongest is None
@@ -191,7 +191,7 @@ def test_a_release_that_is_not_finite_is_undefined_and_changes_no_other(spoiled)
 
 def test_a_split_without_known_secrets_makes_the_result_undefined():
     given = _evidence(RELEASES["gaussian"])
-    unknown = Exposure(given.test.z, torch.full_like(given.test.secret, MISSING))
+    unknown = AttackView(given.test.z, torch.full_like(given.test.secret, MISSING))
     (result,) = _score([Evidence(given.attack, given.validation, unknown)], NETWORKS, steps=50)
     assert math.isnan(result.metrics[BEST])
     assert "test split knows 0 of the secret's 2 classes" in result.notes[BEST]
@@ -200,7 +200,7 @@ def test_a_split_without_known_secrets_makes_the_result_undefined():
 @pytest.mark.parametrize("attacker", ATTACKERS)
 def test_test_secrets_do_not_influence_attackers(attacker):
     given = _evidence(RELEASES["gaussian"])
-    turned = Exposure(given.test.z, 1 - given.test.secret)
+    turned = AttackView(given.test.z, 1 - given.test.secret)
     blind = Evidence(given.attack, given.validation, turned)
     first, second = (attacker.fit(ReleaseView(one), 0) for one in (given, blind))
     np.testing.assert_array_equal(first.test, second.test)
@@ -215,7 +215,7 @@ def test_records_without_a_secret_do_not_influence_attackers(attacker):
     other = given.attack.z.clone()
     other[::4] += 100
     first, second = (
-        attacker.fit(ReleaseView(Evidence(Exposure(z, secret), given.validation, given.test)), 0)
+        attacker.fit(ReleaseView(Evidence(AttackView(z, secret), given.validation, given.test)), 0)
         for z in (given.attack.z, other)
     )
     np.testing.assert_array_equal(first.test, second.test)

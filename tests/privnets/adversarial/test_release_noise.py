@@ -23,7 +23,7 @@ from privnets.adversarial.attackers.scores import balanced_decision
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.estimates import balanced_accuracy
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Evidence, Exposure, known_rows
+from privnets.adversarial.records import AttackView, Evidence, known_rows
 from privnets.networks.mlp import Perceptron
 from privnets.randomness import generator
 from tests.support import finish
@@ -52,7 +52,7 @@ def _linear_gaussian(seed: int = 0, scale: float = 1.0) -> Evidence:
         z = (2 * secrets[part] - 1)[:, None] * mean + scale * noise
         return torch.tensor(z, dtype=torch.float32)
 
-    splits = (Exposure(release(i, "first"), torch.tensor(s)) for i, s in enumerate(secrets))
+    splits = (AttackView(release(i, "first"), torch.tensor(s)) for i, s in enumerate(secrets))
     redraw = (lambda stream: release(0, stream)) if scale else None
     return Evidence(*splits, is_random=scale > 0, redraw=redraw)
 
@@ -162,6 +162,6 @@ def test_attackers_of_every_problem_may_take_several_releases(problem, panel):
     sizes = PROBLEMS.get(problem).split_sizes(config)
     z = torch.zeros(sizes.attack, *sizes.record_shape)
     labels = z[..., 0].long() if problem == "eco" else torch.zeros(sizes.attack).long()
-    split = Exposure(z, labels)
+    split = AttackView(z, labels)
     evidence = Evidence(split, split, split, is_random=True, redraw=lambda _stream: z)
     assert ReleaseView(evidence, profile=PROFILES[panel]).most_draws >= 4

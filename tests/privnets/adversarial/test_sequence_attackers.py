@@ -18,7 +18,7 @@ from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.attackers.panel import Panel, score_releases
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import MISSING, Evidence, Exposure, known_rows
+from privnets.adversarial.records import MISSING, AttackView, Evidence, known_rows
 from privnets.networks.recurrent import Recurrent
 
 STEPS = 12
@@ -30,10 +30,10 @@ ATTACKERS = {
 }
 
 
-def _exposure(records: int, seed: int) -> Exposure:
+def _exposure(records: int, seed: int) -> AttackView:
     """Independent random secrets, a release of noise, and one random bit of side information."""
     random = np.random.default_rng(seed)
-    return Exposure(
+    return AttackView(
         z=torch.tensor(random.standard_normal((records, STEPS, 1)), dtype=torch.float32),
         secret=torch.tensor(random.integers(0, 2, (records, STEPS))),
         side=torch.tensor(random.integers(0, 2, (records, STEPS, 1)), dtype=torch.float32),
@@ -45,7 +45,7 @@ def _evidence(change) -> Evidence:
     return Evidence(*(change(_exposure(n, i)) for i, n in enumerate((150, 80, 150))))
 
 
-def _masked_with_side(given: Exposure) -> Exposure:
+def _masked_with_side(given: AttackView) -> AttackView:
     """A release of the secret under a one-time pad that is the side information."""
     assert given.side is not None
     padded = given.secret ^ given.side[..., 0].long()
@@ -71,7 +71,7 @@ def test_only_attackers_with_side_information_decode_a_one_time_pad():
     assert verdict.metrics["flag/attacker_below_floor"] == 0
 
 
-def _late(given: Exposure) -> Exposure:
+def _late(given: AttackView) -> AttackView:
     """A release that shows each step's secret one step later."""
     told = torch.roll(given.secret, 1, dims=1)[..., None].float()
     return replace(given, z=told + 0.1 * given.z, side=None)
@@ -84,7 +84,7 @@ def test_attackers_see_the_steps_after_the_one_they_guess():
     assert hit[seen.test.rows.step < STEPS - 1].mean() > 0.98
 
 
-def _by_day(given: Exposure) -> Exposure:
+def _by_day(given: AttackView) -> AttackView:
     """A secret that the time of day predicts with probability 0.9."""
     noise = torch.rand(given.secret.shape, generator=torch.Generator().manual_seed(0)) < 0.1
     day = (torch.arange(STEPS) >= STEPS // 2).long().expand_as(given.secret)
@@ -98,7 +98,7 @@ def test_the_floor_includes_the_time_of_day():
     assert "time of day" in floor.notes["floor/side_information"]
 
 
-def _known_by_side(given: Exposure) -> Exposure:
+def _known_by_side(given: AttackView) -> AttackView:
     assert given.side is not None
     return replace(given, secret=given.side[..., 0].long())
 
@@ -109,7 +109,7 @@ def test_the_floor_includes_side_information():
     assert floor.highest == "floor/side_information"
 
 
-def _likely_by_side(given: Exposure) -> Exposure:
+def _likely_by_side(given: AttackView) -> AttackView:
     """A secret that side information predicts with probability 0.9; the release is noise."""
     assert given.side is not None
     noise = torch.rand(given.secret.shape, generator=torch.Generator().manual_seed(2)) < 0.1
@@ -127,7 +127,7 @@ def test_side_information_is_not_counted_as_leakage():
     assert "beyond side information" in verdict.notes["privacy/leakage"]
 
 
-def _with_gaps(given: Exposure) -> Exposure:
+def _with_gaps(given: AttackView) -> AttackView:
     present = torch.rand(given.secret.shape, generator=torch.Generator().manual_seed(1)) < 0.8
     return replace(given, present=present)
 

@@ -23,8 +23,8 @@ from privnets.adversarial.evaluation.estimates import balanced_accuracy
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.amnist import ROWS, digit_thresholds, scan_line_counts
 from privnets.adversarial.records import (
+    AttackView,
     Evidence,
-    Exposure,
     class_frequencies,
     known_rows,
     load_pool,
@@ -43,17 +43,17 @@ def _absent() -> bool:
     return False
 
 
-def _strokes(count: int, seed: int, thick: int, thin: int, grey: float = 0.0) -> Exposure:
+def _strokes(count: int, seed: int, thick: int, thin: int, grey: float = 0.0) -> AttackView:
     """Sevens whose scan line holds `thick` or `thin` pixels of ink, on a ground of `grey`."""
     random = np.random.default_rng(seed)
     secret = random.integers(0, 2, count)
     images = np.full((count, 1, 28, 28), grey, dtype=np.float32)
     for image, bit in zip(images, secret, strict=True):
         image[0, ROWS[7], : (thick if bit else thin)] = 0.8
-    return Exposure(torch.tensor(images), torch.tensor(secret), torch.full((count,), 7))
+    return AttackView(torch.tensor(images), torch.tensor(secret), torch.full((count,), 7))
 
 
-def _success(exposures: list[Exposure], attackers=ATTACKERS) -> dict[str, float]:
+def _success(exposures: list[AttackView], attackers=ATTACKERS) -> dict[str, float]:
     evidence = Evidence(*exposures)
     rows = known_rows(evidence.test)
     prior = class_frequencies(known_rows(evidence.attack).secret, 2)
@@ -113,7 +113,7 @@ def test_a_learned_rule_is_the_best_of_all_cuts_and_counts():
     z = random.random((300, 1, 28, 28)).astype(np.float32) * np.where(secret, 1.0, 0.8)[
         :, None, None, None
     ].astype(np.float32)
-    split = Exposure(torch.tensor(z), torch.tensor(secret), torch.full((300,), 7))
+    split = AttackView(torch.tensor(z), torch.tensor(secret), torch.full((300,), 7))
     levels = np.rint(z[:, 0, ROWS[7]] * 255)
     best = max(
         (((levels > cut).sum(1) > limit) == secret)[secret == 1].mean() / 2
@@ -132,7 +132,7 @@ def test_a_learned_rule_reads_raw_images_through_pixel_noise():
     pool, (splits,) = load_pool(PROBLEMS.get("amnist"), [config], "cpu")
     source = torch.Generator().manual_seed(0)
 
-    def noisy(part: Exposure) -> Exposure:
+    def noisy(part: AttackView) -> AttackView:
         noise = 0.15 * torch.randn(part.z.shape, generator=source)
         return replace(part, z=(part.z + noise).clamp(0, 1))
 

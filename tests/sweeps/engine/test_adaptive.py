@@ -218,7 +218,7 @@ def test_a_budget_of_time_cuts_packs_off(budget: str, is_spent: bool, tmp_path: 
     time.sleep(0.02)
     assert take_all(source, Ledger(str(tmp_path), "s")) == (0 if is_spent else 4)
     assert source.is_finished
-    assert source.is_cut_off == is_spent
+    assert source.has_reached_budget == is_spent
 
 
 @pytest.mark.parametrize("budget", [3, 10, 16, 21])
@@ -228,7 +228,7 @@ def test_a_run_begins_as_many_trainings_as_its_budget(budget: int, tmp_path: Pat
     ledger = Ledger(str(tmp_path), "s")
     source = LimitedPacks(start_source(plan, ledger, partial(pack_singly, size=8)), budget)
     assert take_all(source, ledger) == budget
-    assert source.is_cut_off
+    assert source.has_reached_budget
     assert len(rows(ledger)) == budget
     search(plan, tmp_path, 0, rate=0.0)
     assert len(rows(ledger)) == 22

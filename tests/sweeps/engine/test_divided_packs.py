@@ -101,7 +101,7 @@ def test_a_budget_counts_the_trainings_of_a_divided_pack_once(pack: Pack) -> Non
     taken = [source.take(), source.take()]
     assert sum(len(each.replicates) for each in taken if each is not None) == 4
     assert source.take() is None
-    assert source.is_cut_off
+    assert source.has_reached_budget
 
 
 @pytest.mark.parametrize(

@@ -242,10 +242,10 @@ def test_an_idle_node_that_leaves_long_after_a_worker_was_lost_on_it_is_no_loss(
 ) -> None:
     train_on(tracker, ["a", "b"])
     tracker.lose_pack("a", "any")
-    losses = tracker.snapshot().setbacks
+    losses = tracker.snapshot().warning_count
     clock.now += 14_400.0  # then the autoscaler removes the node
     list_machines(tracker, ["b"])
-    assert tracker.snapshot().setbacks == losses == 1
+    assert tracker.snapshot().warning_count == losses == 1
 
 
 def test_packs_without_a_cost_end_at_once_also_with_a_budget(plan: Plan, tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_without_a_terminal_a_line_appears_now_and_then(
 def test_preparations_are_shown_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     with display_progress() as show:
         for doing in (None, "measuring pack sizes", "measuring pack sizes", None):
-            show(state_with(doing=doing))
+            show(state_with(activity=doing))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("measuring pack sizes, 0 of 64 points done")
 
@@ -358,7 +358,7 @@ def test_a_terminal_shows_three_lines_however_narrow_it_is(width: int) -> None:
     best = dict.fromkeys(("privacy/" + "x" * 99, "y"), 0.1)
     counts = SweepCounts(complete=60, failed=3, front=9, best=best)
     states = [
-        state_with(doing="measuring pack sizes"),
+        state_with(activity="measuring pack sizes"),
         _STATE,
         state_with(counts=counts, rate=12.5, eta=7000.0),
     ]
@@ -390,7 +390,7 @@ def draw(state: SweepProgress, widths: Sequence[int]) -> list[str]:
 
 def test_a_narrower_terminal_leaves_no_stale_line() -> None:
     """Two lines of more than 50 columns take two rows each on a terminal of 50."""
-    state = state_with(doing="x" * 60, rate=1.0, trainings=(5, 128))
+    state = state_with(activity="x" * 60, rate=1.0, trainings=(5, 128))
     drawn = draw(state, [100, 50, 50])
     assert [text.count("\x1b[1A\x1b[2K") for text in drawn] == [0, 2, 0]
 
@@ -415,10 +415,10 @@ def test_the_first_signal_is_answered_at_once_while_the_ledger_is_read(
         assert not update.done()
         may_end.set()
         update.result()
-        tracker.doing = "something else"
+        tracker.activity = "something else"
         tracker.show()
     assert line.startswith(
-        "stopping: finishing checkpoints, up to 20 s; press again to stop at once"
+        "stopping: finishing checkpoints, up to 20 s; press Ctrl-C again to stop at once"
     )
     assert capsys.readouterr().err == ""
 
@@ -427,7 +427,11 @@ def test_a_quiet_display_prints_warnings_and_the_stop_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with display_progress(quiet=True) as show:
-        for changes in ({}, {"setbacks": 1, "setback": "a node"}, {"doing": display.STOPPING}):
+        for changes in (
+            {},
+            {"warning_count": 1, "last_warning": "a node"},
+            {"activity": display.STOPPING},
+        ):
             show(state_with(**changes))
     assert capsys.readouterr().err.splitlines() == ["Warning: a node", display.STOPPING]
 

@@ -149,7 +149,7 @@ def test_an_interrupted_sweep_ends_while_pack_sizes_are_measured(
     messages = []
 
     def interrupt(progress: SweepProgress) -> None:
-        if not messages and "measuring" in str(progress.doing):
+        if not messages and "measuring" in str(progress.activity):
             messages.append(str(progress))
             os.kill(os.getpid(), signal.SIGINT)
 

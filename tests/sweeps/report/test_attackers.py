@@ -11,7 +11,7 @@ from synthetic_releases import ATTACKERS, FLOOR, STRONGEST, image_sweep, with_me
 from sweeps.report.figures.curves import group_curves
 from sweeps.report.tables import attacker_report, compare_with_floor, flag_warnings
 
-BY_CHANCE = "attacker under its floor in some replicates, no more than chance explains"
+BY_CHANCE = "attacker under its floor in some replicates, within sampling error"
 
 
 def report(sweep):

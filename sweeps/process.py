@@ -12,7 +12,7 @@ import gc
 _THRESHOLD = 100_000
 
 
-def collect_rarely() -> None:
+def raise_gc_thresholds() -> None:
     """Collects garbage rarely from now on, and not when the process ends."""
     gc.set_threshold(_THRESHOLD)
     atexit.register(gc.freeze)

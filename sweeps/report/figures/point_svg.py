@@ -20,7 +20,7 @@ _MAX_ROWS = 24
 _LABEL, _PLOT, _VALUE, _ROW, _MARGIN = 300, 320, 200, 22, 12
 
 
-def point_picture(point: TradeoffPoint, objectives: Sequence[str]) -> bytes | None:
+def point_svg(point: TradeoffPoint, objectives: Sequence[str]) -> bytes | None:
     """Returns the picture of a point; None if no metric of it is from 0 to 1.
 
     Args:

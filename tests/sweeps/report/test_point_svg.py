@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 
 from privnets.points import Replicate, TradeoffPoint
-from sweeps.report.figures.point_picture import point_picture
+from sweeps.report.figures.point_svg import point_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_accuracy"
@@ -21,7 +21,7 @@ def point(**metrics: float) -> TradeoffPoint:
 
 def test_a_picture_shows_shares_with_their_intervals_and_the_objectives_first() -> None:
     metrics = {PRIVACY: 0.25, UTILITY: 0.75, "floor/a<b": 0.5, "privacy/rho_kl": 7.0, "other": 0.5}
-    picture = point_picture(point(**metrics), [UTILITY, PRIVACY])
+    picture = point_svg(point(**metrics), [UTILITY, PRIVACY])
     assert picture is not None
     root = ElementTree.fromstring(picture)
     labels = [e.text for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "end"]
@@ -31,4 +31,4 @@ def test_a_picture_shows_shares_with_their_intervals_and_the_objectives_first() 
 
 
 def test_a_point_without_a_share_has_no_picture() -> None:
-    assert point_picture(point(**{"privacy/rho_kl": 7.0}), ["privacy/rho_kl"]) is None
+    assert point_svg(point(**{"privacy/rho_kl": 7.0}), ["privacy/rho_kl"]) is None
