@@ -178,18 +178,20 @@ class StudyValidator:
             if self._is_valid_field(_head(path[1])):
                 for value in candidates:
                     self._check_value(path, value)
-        # Without its unknown keys, the description of the data is checked further.
+        errors = [*without_meant(self.errors, self._study.source.places)]
+        # The description of the data is checked further, as its unknown keys were meant.
         data = ("fixed", self._experiment.data_field)
-        unknown = [e for e in self.errors if e.path[:-1] == data and e.given == UNKNOWN_KEY]
+        unknown = [e for e in errors if e.path[:-1] == data and e.given == UNKNOWN_KEY]
         if unknown:
-            names = {error.path[-1] for error in unknown}
             described: Any = self._study.fixed[data[1]]
-            known = {key: value for key, value in described.items() if key not in names}
-            fixed = {**self._study.fixed, data[1]: known}
+            meant = {str(error.path[-1]): error.meant for error in unknown}
+            renamed = {name: described[key] for key, name in meant.items() if name}
+            known = {key: value for key, value in described.items() if key not in meant}
+            fixed = {**self._study.fixed, data[1]: {**renamed, **known}}
             self._study = self._study.model_copy(update={"fixed": fixed})
         self._invalid_fields |= {
             _head(error.path[1])
-            for error in self.errors
+            for error in errors
             if error.path[0] in ("fixed", "space") and error not in unknown
         }
 

@@ -88,8 +88,8 @@ def test_a_mistake_in_a_mapping_has_its_line(write, before, after, message):
 @pytest.mark.parametrize(
     ("table", "size", "messages"),
     [
-        ("target: outcom, ignor: [age]", "train_size: ", ["dataset.ignor", "dataset.target"]),
-        ("targt: outcome, ignor: [age]", "train_size: ", ["dataset.targt", "dataset.ignor"]),
+        ("target: outcom, ignor: []", "train_size: ", ["dataset.ignor", "dataset.target"]),
+        ("targt: outcome, ignore: [a]", "train_size: ", ["dataset.targt", "dataset.ignore"]),
         ("target: outcome, missin: drop", "train_sise: ", ["dataset.missin", "train_sise"]),
         ("target: outcome", "train_size: 4\n  train_sise: ", ["train_sise"]),
         ("target: outcome, dates: [a], ignore: [b]", "", ["dataset.ignore", "dataset.dates"]),
@@ -99,7 +99,7 @@ def test_a_misspelt_name_hides_only_the_entry_that_it_was_meant_for(
     write, tmp_path, table, size, messages
 ):
     gap = None if "missin" in table else 2.5
-    frame = pd.DataFrame({"age": [1.5, gap] * 20, "outcome": ["yes", "no"] * 20})
+    frame = pd.DataFrame({"age": [gap, *[1.5] * 39], "outcome": ["yes", "no"] * 20})
     frame.to_csv(tmp_path / "t.csv", index=False)
     text = STUDY.replace("target: outcome", table).partition("space:")[0]
     path = write(f"{text}  {size or 'train_size: '}4\n")
