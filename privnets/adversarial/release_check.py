@@ -142,7 +142,7 @@ class ReleaseCheck:
         attackers["leakage"] = self._strongest("leakage")
         answers = [
             GateAnswer("release", key, limit, intervals[key], attackers[key], judge)
-            for key, limit in check_limits(limits, GATED_OF_RELEASES).items()
+            for key, limit in check_limits(GATED_OF_RELEASES, limits).items()
         ]
         return GateResult(tuple(answers), _BLIND_SPOT)
 

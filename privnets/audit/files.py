@@ -15,6 +15,9 @@ from privnets.data.table_files import read_frame
 MAX_BYTES: Final = 2**30
 """Largest size of the arrays of a file once they are decompressed."""
 
+SAVED: Final = "privnets_audit"
+"""Array that marks a `.npz` file as one of `AuditResult.save`."""
+
 _SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet")
 
 

@@ -136,26 +136,37 @@ Ranges = Mapping[str, tuple[float, float]]
 """Smallest and largest value that each metric can have."""
 
 
-def check_limits(limits: Mapping[str, float], ranges: Ranges) -> dict[str, float]:
-    """Returns the largest value that passes, by metric.
+def check_limits(ranges: Ranges, *several: Mapping[str, float]) -> dict[str, float]:
+    """Returns the largest value that passes, by metric, from all limits.
 
     Raises:
-        AuditError: If a metric is unknown, or a limit is not a number or could never fail.
+        AuditError: If a metric is unknown or has two limits, or a limit is not a number or could
+            never fail.
     """
-    if not isinstance(limits, Mapping):
-        kind = type(limits).__name__
-        raise AuditError(f"limits must be a dict, as {{'advantage': 0.1}}; got a {kind}")
-    for metric, limit in limits.items():
-        if metric not in ranges:
-            known = ", ".join(ranges) + did_you_mean(metric, ranges)
-            raise AuditError(f"metric must be one of {known}; got {metric!r}")
-        low, high = ranges[metric]
-        if not isinstance(limit, Real):
-            raise AuditError(f"a limit must be a number, as {metric}=0.1; got {limit!r}")
-        if not low <= limit < high:
-            hint = "; divide percentages by 100" if high == 1 < limit < math.inf else ""
-            raise AuditError(
-                f"{metric} is in [{low:g}, {high:g}], and a limit must be at least {low:g} and "
-                f"below {high:g}; got {limit:g}{hint}."
-            )
-    return {metric: float(limit) for metric, limit in limits.items()}
+    checked: dict[str, float] = {}
+    for limits in several:
+        if not isinstance(limits, Mapping):
+            kind = type(limits).__name__
+            raise AuditError(f"limits must be a dict, as {{'advantage': 0.1}}; got a {kind}")
+        for metric, limit in limits.items():
+            _check_limit(metric, limit, ranges)
+            if metric in checked:
+                both = f"{checked[metric]:g} and {limit:g}"
+                raise AuditError(f"{metric} must have one limit; got {both}")
+            checked[metric] = float(limit)
+    return checked
+
+
+def _check_limit(metric: str, limit: float, ranges: Ranges) -> None:
+    if metric not in ranges:
+        known = ", ".join(ranges) + did_you_mean(metric, ranges)
+        raise AuditError(f"metric must be one of {known}; got {metric!r}")
+    low, high = ranges[metric]
+    if not isinstance(limit, Real):
+        raise AuditError(f"a limit must be a number, as {metric}=0.1; got {limit!r}")
+    if not low <= limit < high:
+        hint = "; divide percentages by 100" if high == 1 < limit < math.inf else ""
+        raise AuditError(
+            f"{metric} is in [{low:g}, {high:g}], and a limit must be at least {low:g} and "
+            f"below {high:g}; got {limit:g}{hint}."
+        )

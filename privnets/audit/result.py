@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privnets.audit import page, sentences
 from privnets.audit.attacks import AUDIT_ATTACKS, NOT_GIVEN, Family
-from privnets.audit.files import AuditError
+from privnets.audit.files import SAVED, AuditError
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.audit.groups import largest_disparities, measure_groups
 from privnets.audit.model_signals import ModelSignals
@@ -149,13 +149,13 @@ class AuditResult:
             named: Further limits.
 
         Raises:
-            AuditError: If a limit could never fail, or another argument is unknown.
+            AuditError: If a limit could never fail, a metric has two, or an argument is unknown.
         """
         answers = [
             GateAnswer(
                 each, *limit, *self.strongest_interval(limit[0], each), judge, self.inversion
             )
-            for limit in (check_limits(limits, GATED) | check_limits(named, GATED)).items()
+            for limit in check_limits(GATED, limits, named).items()
             for each in (self.families if family is None else (family,))
         ]
         self.answers = [(str(answer), answer.has_passed) for answer in answers]
@@ -171,7 +171,7 @@ class AuditResult:
         if not self.outputs:
             raise AuditError("the outputs are saved already; only those of audit_model are not")
         notes, groups = np.array(self.models.notes, dtype=str), self.models.groups
-        others = {"notes": notes}
+        others = {SAVED: np.array(True), "notes": notes}
         if groups is not None:
             named = np.array(groups.tolist())
             others["groups"] = named.astype(str) if named.dtype == object else named

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
-from privnets.audit.files import AuditError, read_columns
+from privnets.audit.files import SAVED, AuditError, read_columns
 from privnets.audit.groups import check_groups
 from privnets.audit.inputs import align, as_numbers, as_record_values
 from privnets.audit.model_signals import (
@@ -149,7 +149,6 @@ def _columns(
     groups: ArrayLike | str | None = None,
 ) -> tuple[dict[str, Any], NDArray[np.object_] | None]:
     """Arrays by name, with `member` and `labels`, and labels of records if a table has them."""
-    is_file = isinstance(signals, str | Path)
     if isinstance(signals, str | Path):
         signals = read_columns(Path(signals))
     table = signals if isinstance(signals, pd.DataFrame) else None
@@ -179,7 +178,7 @@ def _columns(
     found["member"] = _find_column("member", member, columns)
     if labels is None:
         labels = next((name for name in _LABELS if name in columns), None)
-    if is_file and table is None:  # as AuditResult.save writes it
+    if SAVED in columns:
         groups = "groups" if groups is None and "groups" in columns else groups
         found["notes"] = tuple(map(str, np.atleast_1d(columns.get("notes", ()))))
     for name, value in (("labels", labels), ("groups", groups)):

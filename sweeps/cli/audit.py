@@ -190,16 +190,16 @@ def parse_limits(texts: Iterable[str], ranges: Ranges) -> dict[str, float]:
     Raises:
         InputError: If a text is not `METRIC=NUMBER`, or `check_limits` refuses it.
     """
-    limits = {}
+    limits = []
     for text in texts:
         metric, _, limit = text.partition("=")
         try:
-            limits[metric] = float(limit)
+            limits.append({metric: float(limit)})
         except ValueError:
             hint = percentage_hint(limit) or f", as {metric}=0.1"
             raise InputError(f"--fail-above {text}: expected METRIC=NUMBER{hint}") from None
     try:
-        return check_limits(limits, ranges)
+        return check_limits(ranges, *limits)
     except AuditError as error:
         raise InputError(f"--fail-above: {error}") from error
 

@@ -251,6 +251,14 @@ def test_saved_outputs_keep_groups_and_notes(tmp_path) -> None:
     pd.testing.assert_frame_equal(again.groups, result.groups)
 
 
+def test_arrays_of_the_user_named_groups_and_notes_mean_nothing(tmp_path) -> None:
+    path, loss = tmp_path / "own.npz", np.random.default_rng(0).random(400)
+    np.savez(path, loss=loss, member=MEMBER, groups=np.arange(3), notes=np.arange(3))
+    audit = privnets.audit_signals(path)
+    assert audit.models.groups is None
+    assert audit.basis == privnets.audit_signals({"loss": loss}, MEMBER).basis
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [

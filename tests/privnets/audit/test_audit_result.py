@@ -330,6 +330,11 @@ def test_limits_that_are_no_mapping_are_refused(audit: privnets.AuditResult) -> 
         audit.check([("advantage", 0.1)])
 
 
+def test_two_limits_of_one_metric_are_refused(audit: privnets.AuditResult) -> None:
+    with pytest.raises(privnets.AuditError, match=r"advantage must have one limit; got 0 and 0\.9"):
+        audit.check({"advantage": 0.0}, advantage=0.9)
+
+
 def test_wrong_questions_get_one_error(audit: privnets.AuditResult) -> None:
     with pytest.raises(privnets.AuditError, match="metric must be one of advantage"):
         audit.strongest_by("accuracy")

@@ -180,6 +180,10 @@ def test_the_report_and_the_records_are_written(run, saved, tmp_path) -> None:
         (["saved.csv", "--fail-above", "advantag=1"], "(did you mean advantage?); got 'advantag'"),
         (["saved.csv", "--fail-above", "advantage"], "expected METRIC=NUMBER, as advantage=0.1"),
         (["saved.csv", "--fail-above", "advantage=12.5%"], "METRIC=NUMBER; write 12.5% as 0.125"),
+        (
+            ["saved.csv", "--fail-above", "advantage=0.05", "--fail-above", "advantage=0.9"],
+            "--fail-above: advantage must have one limit; got 0.05 and 0.9",
+        ),
         (["saved.csv", "--fail-above", "advantage=nan"], "a limit must be at least -1"),
         (["saved.csv", "--report", "page.pdf"], "must end in .html"),
         (["saved.csv", "--report", "absent/page.html"], "there is no directory absent"),
