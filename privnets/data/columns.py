@@ -30,6 +30,9 @@ _LIKE_NUMBER: Final = re.compile(
 )
 # From the first digit to the last, with the decimal point of numbers such as .5.
 _DIGITS: Final = re.compile(r"[.,]?\d(?:.*\d)?", re.ASCII)
+_PARENTHESES: Final = re.compile(r"\((.*)\)")
+# A minus of any kind before the digits; (5) is -5.
+_NEGATIVE: Final = re.compile(r"\D*[-\u2212(]\D*\d")
 _ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _LETTERED: Final = re.compile(r"([A-Za-z]?)\d[\d.]*\s?([A-Za-z]?|st|nd|rd|th)")
 _MAGNITUDES: Final = frozenset("kmbgt")
@@ -163,12 +166,33 @@ def _reading_hint(texts: Sequence[str], others: Sequence[str], form: TableFormat
     absent = absent if len(absent) <= _MAX_MISSING else []
     missing = [f"missing_values: [{', '.join(map(repr, absent))}]"] if absent else []
     plain = [text for text in texts if text not in absent]
-    bare = [match[0] if (match := _DIGITS.search(text)) else text for text in plain]
-    for numbers, change in ((plain, ""), (bare, "without signs and units")):
+    signed = [_PARENTHESES.sub(r"-\1", text.replace("\u2212", "-")) for text in plain]
+    bare = [_without_units(text) for text in signed]
+    are_negative = any(map(_NEGATIVE.match, others))
+    minus = "write negative numbers with '-'" if are_negative else ""
+    units = " and ".join(filter(None, [minus, _units_hint(signed, "other " * are_negative)]))
+    for numbers, change in ((plain, ""), (signed, minus), (bare, units)):
         if (settings := _fitting_forms(numbers, form)) is not None:
             parts = " and ".join([*missing, *filter(None, [" or ".join(settings)])])
             return "; ".join(filter(None, [change, f"set {parts}" if parts else ""]))
-    return "without signs and units, all written in one way"
+    return f"{units}, all written in one way"
+
+
+def _without_units(text: str) -> str:
+    digits = _DIGITS.search(text)
+    if digits is None:
+        return text
+    return f"-{digits[0]}" if "-" in text[: digits.start()] else digits[0]
+
+
+def _units_hint(texts: Sequence[str], other: str) -> str:
+    """What to do about currency and units, without which differing ones would be lost."""
+    found = [re.sub(r"[-+\s()]", "", _DIGITS.sub("", text)).lower() for text in texts]
+    units = {unit for unit in found if unit}
+    if units and units <= _MAGNITUDES and len(set(found)) > 1:
+        return "write 5k as 5000"
+    one = "in one unit, " if len(units) > 1 else ""
+    return f"{one}without {other}signs and units"
 
 
 def _fitting_forms(texts: Sequence[str], form: TableFormat) -> list[str] | None:
