@@ -44,6 +44,7 @@ _BLOCK: Final = 2**27  # bytes; a record must fit
 _MAX_BYTES: Final = 2**32
 _MARK: Final = "\ufeff"  # byte order mark at the beginning of a file
 _UNNAMED: Final = "Unnamed: "
+_UNNAMED_INDEX: Final = "__index_level_"  # pandas stores an index without a name so
 
 
 class TableFormat(UserForm):
@@ -110,7 +111,9 @@ STANDARD: Final = TableFormat()
 
 
 def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -> pd.DataFrame:
-    """Reads a CSV or parquet file; rows are numbered from 0, whatever index pandas stored.
+    """Reads a CSV or parquet file; rows are numbered from 0.
+
+    An index that pandas stored in a parquet file is a column if it has a name.
 
     A column of texts that are all numbers, or all truth values, has them as values, in parquet
     files too; other texts stay as they are. Whole numbers that begin with 0, as codes do, and
@@ -216,7 +219,8 @@ def _read_parquet(path: Path) -> tuple[list[str], list[pa.ChunkedArray]]:
         table = file.read()
     stored: Mapping[str, Any] = table.schema.pandas_metadata or {}
     index = {name for name in stored.get("index_columns", ()) if isinstance(name, str)}
-    kept = [i for i, name in enumerate(table.column_names) if name not in index]
+    unnamed = {name for name in index if name.startswith(_UNNAMED_INDEX)}
+    kept = [i for i, name in enumerate(table.column_names) if name not in unnamed]
     return [table.column_names[i] for i in kept], [table.column(i) for i in kept]
 
 

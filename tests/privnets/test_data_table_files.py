@@ -85,8 +85,9 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         ([f"{i} kg" for i in range(9)], {}, "without signs and units"),
         (["0", "1", "2", "3+"], {}, r"'3\+'; expected numbers \(without signs.*under categorical"),
         ([*NUMBERS[2:], "7a", "8b"], {}, "'7a', '8b'"),
-        (["50K", "2M"], {}, "without signs and units"),
-        (["10kg", "20lb"], {}, "without signs and units"),
+        (["50K", "2M"], {}, r"\(write 5k as 5000\)"),
+        (["5k", "10k", "2m", "7"], {}, r"\(write 5k as 5000\)"),
+        (["10kg", "20lb"], {}, r"\(in one unit, without signs and units\)"),
         ([str(2**64), "1"], {}, "whole numbers beyond 64 bits"),
         ([str(2**63 + 1), "1"], {}, "'c' with whole numbers that float64 rounds"),
         ([str(-(2**53) - 1), "1"], {}, "whole numbers that float64 rounds"),
@@ -103,7 +104,15 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         (['"1,5"', "?", '"2,25"'], {}, r"set missing_values: \['\?'\] and decimal: \",\"\)"),
         (["1.5", '"2,5"'], {}, "all written in one way"),
         (["1'200 kg", "3 kg"], {}, r"without signs and units; set thousands: \"'\"\)"),
-        (["\u22121.5", "\u22122"], {}, "without signs and units"),
+        (["\u22125", "3", "\u22122"], {}, r"\(write negative numbers with '-'\)"),
+        (["(5)", "3"], {}, r"\(write negative numbers with '-'\)"),
+        (
+            ['"\u22121,5"', '"2,25"'],
+            {},
+            r"\(write negative numbers with '-'; set decimal: \",\"\)",
+        ),
+        (["-$5", "$3"], {}, r"with '-' and without other signs and units\)"),
+        (["\u22125k", "2m"], {}, r"\(write negative numbers with '-' and write 5k as 5000\)"),
         (["\u0661\u0662", "\u0663"], {}, "40 of 40 values are not numbers: '\u0661\u0662'"),
         (["1.5"], {"decimal": ","}, r'set decimal: "\."\)'),
         (["inf", "1"], {}, "infinite numbers in 'c'"),
@@ -223,7 +232,8 @@ def test_equal_values_have_equal_types_however_they_are_stored(folder):
     expected = read_frame(folder / "t.csv")
     assert expected["digits"].tolist() == [1, 2, 3, 4]
     np.testing.assert_array_equal(expected["real"], frame["real"])
-    for name in ("t.parquet", "t.csv.gz", "bom.csv"):
+    frame.set_axis([3, 1, 7, 5]).to_parquet(folder / "numbered.parquet")
+    for name in ("t.parquet", "numbered.parquet", "t.csv.gz", "bom.csv"):
         pd.testing.assert_frame_equal(read_frame(folder / name), expected)
     other = TableFormat(separator=";", decimal=",", encoding="utf-16")
     pd.testing.assert_frame_equal(read_frame(folder / "s.csv", form=other), expected)

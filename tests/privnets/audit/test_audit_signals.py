@@ -51,6 +51,20 @@ def test_arrays_tables_and_files_of_one_model_give_the_same_audit(tmp_path: Path
         assert_equal(privnets.audit_signals(str(tmp_path / name), MEMBER), expected)
 
 
+@pytest.mark.parametrize("index", [["record"], ["model", "record"]])
+def test_a_named_index_of_a_parquet_file_names_its_columns(tmp_path: Path, index) -> None:
+    signal, member = many_models(1.0, 2, records=30)
+    names = [f"r{i:02}" for i in range(30)]
+    frame = pd.concat(
+        pd.DataFrame({"model": m, "record": names, "logit": signal[m], "member": member[m]})
+        for m in range(2)
+    )
+    frame.set_index(index).to_parquet(tmp_path / "saved.parquet")
+    audit = privnets.audit_signals(tmp_path / "saved.parquet")
+    assert_equal(audit, privnets.audit_signals({"logit": signal}, member))
+    assert sorted(audit.records["record"]) == names
+
+
 def test_a_table_of_many_models_has_a_row_per_model_and_record() -> None:
     signal, member = many_models(1.0, 5, records=30)
     expected = privnets.audit_signals({"logit": signal}, member)
