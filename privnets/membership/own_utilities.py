@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,20 +30,27 @@ def try_own_utilities(config: MembershipConfig, fingerprint: str) -> None:
     Raises:
         UserFormError: If a scorer fails.
     """
-    _try(tuple((config.metrics or {}).items()), config.data_form, fingerprint)
+    metrics = tuple((config.metrics or {}).items())
+    _try(metrics, config.data_form, _classifies(config), fingerprint)
 
 
 @lru_cache(maxsize=64)
 def _try(
-    metrics: tuple[tuple[str, str], ...], dataset: str | data.DataReference, _fingerprint: str
+    metrics: tuple[tuple[str, str], ...],
+    dataset: str | data.DataReference,
+    classifies: bool,
+    _fingerprint: str,
 ) -> None:
-    try_scorers(dict(metrics), *_known_targets(dataset))
+    try_scorers(dict(metrics), *_known_targets(dataset, classifies))
 
 
 def own_utilities(config: MembershipConfig, test: TestOutputs, unseen_share: float) -> Utilities:
     """Mean of each scorer over models, and its floor by the trivial model."""
-    known, labels = _known_targets(config.data_form)
-    models = _judged_models(test, known, labels)
+    known, labels = _known_targets(config.data_form, _classifies(config))
+    if data.info(config.data_form).task == "regression":
+        models = _judged_models(_in_own_units(test, known), None)
+    else:
+        models = _judged_models(test, labels)
     try:
         scores = score_models(config.metrics or {}, models, known, unseen_share)
     except ScorerError as error:
@@ -52,30 +60,37 @@ def own_utilities(config: MembershipConfig, test: TestOutputs, unseen_share: flo
     return Utilities(values, floors, notes)
 
 
+def _classifies(config: MembershipConfig) -> bool:
+    return config.target_model.classifies(data.info(config.data_form))
+
+
 def _known_targets(
-    dataset: str | data.DataReference,
+    dataset: str | data.DataReference, classifies: bool
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Targets of all records as the user knows them, and all classes, sorted; None for numbers.
 
-    Classes of packaged data are numbers from 0.
+    Classes of packaged data are numbers from 0. A model that predicts a number for two classes
+    learns 0 and 1.
     """
     y, info = data.load(dataset).y, data.info(dataset)
-    if info.task == "regression":
+    if not classifies:
         return y, None
     labels = np.array(info.labels) if info.labels else np.arange(info.classes)
     return labels[y.astype(np.int64)], labels
 
 
-def _judged_models(
-    test: TestOutputs, known: NDArray[Any], labels: NDArray[Any] | None
-) -> list[JudgedModel]:
-    """Outputs of all models in the user's own labels or units."""
+def _in_own_units(test: TestOutputs, known: NDArray[Any]) -> TestOutputs:
+    """Numbers in the units of `known`; models see targets of mean 0 and variance 1."""
+    mean, deviation = float(known.mean()), float(known.std()) or 1.0
+    return replace(test, y=mean + deviation * test.y, predicted=mean + deviation * test.predicted)
+
+
+def _judged_models(test: TestOutputs, labels: NDArray[Any] | None) -> list[JudgedModel]:
+    """Outputs of all models; classes have the user's own labels."""
     y, predicted, counted = (
         tensor.cpu().numpy() for tensor in (test.y, test.predicted, test.counted)
     )
-    if labels is None:  # models see targets of mean 0 and variance 1
-        y, predicted = (known.mean() + each * (known.std() or 1.0) for each in (y, predicted))
-    else:
+    if labels is not None:
         y, predicted = labels[y.astype(np.int64)], labels[predicted.astype(np.int64)]
     models = []
     for j, own in enumerate(counted):
