@@ -31,7 +31,8 @@ NO_FLOOR = "the scorer has no value for the trivial model"
 """Note where `score_models` has no value of the trivial model."""
 
 # Groups of origins that are left out in turn, and the most models that are judged without them.
-_GROUPS, _MODELS = 10, 32
+# With fewer groups, intervals of normal quantiles would be too short.
+_GROUPS, _MODELS = 40, 8
 
 
 class ScorerError(Exception):
@@ -249,19 +250,32 @@ def _mean_score(scorer: Scorer, models: Sequence[JudgedModel], unseen: float) ->
 
 
 def _variance_of_records(scorer: Scorer, models: Sequence[JudgedModel]) -> float:
-    """Variance of the mean score by the choice of records: a jackknife that drops groups.
+    """Variance of the mean score by the choice of records: a jackknife that drops random groups.
 
     It is NaN, for unknown, if the scorer has no value without one of the groups.
     """
     some = models[:: math.ceil(len(models) / _MODELS)]
-    means = np.zeros(_GROUPS)
+    origins = np.unique(np.concatenate([origin for _, origin in some]))
+    count = min(_GROUPS, len(origins))
+    # A random order, because classes may be sorted or periodic.
+    group_of = np.random.default_rng(0).permutation(len(origins)) % count
+    groups = [group_of[np.searchsorted(origins, origin)] for _, origin in some]
+    scores = np.zeros((len(some), count))
     try:
-        for group in range(_GROUPS):
-            kept = (answers.select(origin % _GROUPS != group) for answers, origin in some)
-            means[group] = np.mean([scorer(each) for each in kept])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedMetricWarning)
+            for group in range(count):
+                for j, ((answers, _), own) in enumerate(zip(some, groups, strict=True)):
+                    scores[j, group] = scorer(answers.select(own != group))
     except ScorerError:
         return math.nan
-    return float((_GROUPS - 1) * means.var())
+    covariance = (count - 1) * np.atleast_2d(np.cov(scores, bias=True))
+    if len(some) == len(models):
+        return float(covariance.mean())
+    single = covariance.trace() / len(some)
+    pairs = len(some) * (len(some) - 1)
+    shared = (covariance.sum() - covariance.trace()) / pairs
+    return max(0.0, float(shared + (single - shared) / len(models)))
 
 
 def _named_scorer(name: str, field: str) -> object:
