@@ -16,7 +16,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.objectives import Objective
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import load_pool
+from privnets.adversarial.records import AttackerGuesses, KnownRows, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.audit.attacks import AuditAttack
 from privnets.audit.learned import cross_fit
@@ -223,22 +223,18 @@ def _check_equal(ours: Mapping[str, float], theirs: Mapping[str, float], when: s
 def check_objective(objective: Objective, problem: str = "digits") -> None:
     """Checks that an objective trains each member of a stack as it trains the member alone.
 
-    Two games of a few steps run together, then by themselves. One of them also continues from a
-    saved state after the other has left the stack. The releasers must be equal up to rounding.
+    Two games of a few steps, with other values in every field that the objective reads, run
+    together, then by themselves. One of them also continues from a saved state after the other has
+    left the stack. The releasers must be equal up to rounding. `measure` must return the declared
+    metrics of made-up guesses.
     """
-    weights = (0.3, 2.0) if "privacy_weight" in objective.fields else (1.0, 1.0)
+    given = {"problem": problem, "objective": objective.name, "steps": 6, "batch_size": 16}
+    numbers = sorted(objective.fields & AdversarialConfig.stackable)
     configs = [
         AdversarialConfig.model_validate(
-            {
-                "problem": problem,
-                "objective": objective.name,
-                "privacy_weight": weight,
-                "steps": 6,
-                "batch_size": 16,
-                "seed": seed,
-            }
+            {**given, "seed": seed, "alpha": 1.0 + seed, **dict.fromkeys(numbers, 0.3 + seed / 2)}
         )
-        for seed, weight in enumerate(weights)
+        for seed in (0, 1)
     ]
 
     def start(members: Sequence[int]) -> Game:
@@ -251,14 +247,19 @@ def check_objective(objective: Objective, problem: str = "digits") -> None:
         alone = start([member])
         alone.advance(3)
         for one, other in zip(alone.parameters(0), together.parameters(member), strict=True):
-            torch.testing.assert_close(one, other, msg="a member depends on its stack")
+            assert torch.allclose(one, other, rtol=1e-4, atol=1e-5), "a member depends on its stack"
     together.keep([1])
     continued = start([1])
     continued.restore(together.state())
     for game in (together, continued):
         game.advance(3)
     for one, other in zip(continued.parameters(0), together.parameters(0), strict=True):
-        torch.testing.assert_close(one, other, msg="a saved state does not continue the game")
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5), "a saved state does not continue"
+    place = np.arange(40)
+    rows = KnownRows(place % 2, place, np.zeros_like(place), place)
+    guesses = AttackerGuesses(rows.secret, np.full((40, 2), np.log(0.5)))
+    measures = objective.measure(configs[0], guesses, rows, np.array([0.5, 0.5]))
+    assert set(measures) == set(objective.metrics), "`measure` must return the declared metrics"
 
 
 def check_problem(problem: Problem) -> None:

@@ -86,13 +86,16 @@ class Adversarial(Experiment):
         return unused.union(*_unused_by_choice(_own(config)).values())
 
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Fingerprint of records, attackers of other packages, the user's networks and scorers."""
+        """Fingerprint of the records, and of the code of users and of other packages."""
         own = _own(config)
         fields = {"releaser": own.releaser, "inference_network": own.inference_network}
         networks = {name: n for name, n in fields.items() if isinstance(n, NetworkReference)}
         sources = [source_digest(n.torch, f"{name}.torch") for name, n in networks.items()]
         if networks:  # fails early
             sources += _stages().build_networks(_problem(config), own)
+        if own.objective not in OBJECTIVES.builtin:
+            added = type(OBJECTIVES.get(own.objective))
+            sources.append(source_digest(f"{added.__module__}:{added.__qualname__}", "objective"))
         if own.metrics:
             sources += _scorer_digests(own.metrics, _problem(config))
         return "; ".join([_problem(config).fingerprint(own), *added_names(), *sources])

@@ -21,7 +21,12 @@ from privnets.membership.observations import (
     random_stream,
 )
 from privnets.membership.training_sets import Indices, find_members, shared_subsets
-from privnets.membership.utilities import TestOutputs, measure
+from privnets.membership.utilities import (
+    UTILITY_MODELS,
+    TestOutputs,
+    mean_utilities,
+    measure,
+)
 from privnets.randomness import generator
 
 
@@ -88,8 +93,8 @@ class Predictor(ABC):
         """Outputs at records of each model, shape [J, n], or the same for all, shape [n]."""
 
     @abstractmethod
-    def predict(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Predictions at test records [K], as `TestOutputs` has them."""
+    def predict(self, index: Tensor, models: int) -> tuple[Tensor, Tensor | None]:
+        """Predictions of the first models at test records [K], as `TestOutputs` has them."""
 
     def changed_copies(self) -> Tensor | None:
         """`Outputs.value` at changed copies of the attacked records, shape [Q, J, R]."""
@@ -115,9 +120,12 @@ def observe_outputs(
     test, outside = test_records(design, universe.size)
     test, outside = test.to(device), outside.to(device)
     at_test = predictor.at(test)
-    judged = TestOutputs(universe.y[test], outside, *predictor.predict(test))
+    predicted = predictor.predict(test, UTILITY_MODELS)
+    judged = TestOutputs(universe.y[test], outside[:UTILITY_MODELS], *predicted)
     unseen = 1 - len(test) / universe.size
     utilities = measure(judged, universe.y, unseen)
+    key = "utility/test_accuracy" if predictor.classifies else "utility/test_mse"
+    utilities |= mean_utilities({key: at_test.merit}, outside, unseen)
     if design.config.metrics:
         from privnets.membership.own_utilities import own_utilities  # slow to load, rarely used
 

@@ -285,21 +285,22 @@ class _ModelPredictor(Predictor):
         chunks = [self._outputs(raw, y) for raw, y in self._raw(index)]
         return Outputs(*(torch.cat(columns) for columns in zip(*chunks, strict=True)))
 
-    def predict(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+    def predict(self, index: Tensor, models: int) -> tuple[Tensor, Tensor | None]:
         """See `Predictor.predict`."""
-        raw = torch.cat([part for part, _ in self._raw(index)])
+        raw = torch.cat([part for part, _ in self._raw(index, models)])
         if not self.classifies:
             return raw[..., 0], None
         logits = with_reference_class(raw)
         return logits.argmax(-1), logits.log_softmax(-1)
 
-    def _raw(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Logits or predicted numbers of some models at a time, and targets."""
+    def _raw(self, index: Tensor, models: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Logits or predicted numbers of the first or all models, some at a time, and targets."""
         universe = self._universe
         width = max(self._config.hidden_units, universe.x.shape[1], universe.classes)
         step = max(1, _CHUNK_NUMBERS // (index.shape[-1] * width))
-        for start in range(0, len(self._flat), step):
-            chunk = slice(start, start + step)
+        count = min(len(self._flat), models or len(self._flat))
+        for start in range(0, count, step):
+            chunk = slice(start, min(start + step, count))
             part = index if index.ndim == 1 else index[chunk]
             flat, x = self._flat[chunk], universe.x[part]
             raw = self._trainer.outputs(self._config, flat, x, universe.classes)

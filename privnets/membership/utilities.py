@@ -7,7 +7,7 @@ errors follow from it (`Mean.two_way`); it is exact for means and linearises the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -16,6 +16,13 @@ from torch import Tensor
 
 from privnets.config import floor_key
 from privnets.membership.estimates import Mean
+
+UTILITY_MODELS: Final = 32
+"""Models of a configuration whose predictions are judged by all utilities.
+
+The choice of test records, which all models share, is then most of their error. Accuracy and mean
+squared error, which cost nothing further, are those of all models.
+"""
 
 Statistic: TypeAlias = tuple[Tensor, Tensor]
 """Value of each model [J], and influence of each record on it [J, K]."""
@@ -43,23 +50,14 @@ class TestOutputs:
         """The same for models that know only the targets of all records, `y` [N].
 
         They predict the mean; or the most frequent class, with the shares of classes as
-        probabilities.
+        probabilities. As they differ by the records that count alone, a few stand for all.
         """
+        counted = self.counted[:_TRIVIAL_MODELS]
         if self.log_p is None:
-            return replace(self, predicted=y.mean().expand_as(self.predicted))
+            return TestOutputs(self.y, counted, y.mean().expand(counted.shape))
         shares = torch.bincount(y.long(), minlength=self.log_p.shape[-1]) / len(y)
-        return replace(
-            self,
-            predicted=shares.argmax().expand_as(self.predicted),
-            log_p=shares.double().log().expand_as(self.log_p),
-        )
-
-    def of_first(self, models: int) -> TestOutputs:
-        """Predictions of the first models."""
-        log_p = None if self.log_p is None else self.log_p[:models]
-        return replace(
-            self, counted=self.counted[:models], predicted=self.predicted[:models], log_p=log_p
-        )
+        log_p = shares.double().log().expand(*counted.shape, len(shares))
+        return TestOutputs(self.y, counted, shares.argmax().expand(counted.shape), log_p)
 
     @property
     def utilities(self) -> Sequence[str]:
@@ -132,22 +130,27 @@ def measure(test: TestOutputs, y: Tensor, unseen_share: float) -> Utilities:
     return Utilities(values, floors, reasons | {floor_key(key): unknown[key] for key in unknown})
 
 
-def means(test: TestOutputs, unseen_share: float) -> tuple[dict[str, Mean], dict[str, str]]:
-    """Means of the utilities over models, and reasons for those that are undefined, by key.
+def mean_utilities(values: Mapping[str, Tensor], counted: Tensor, unseen_share: float) -> Utilities:
+    """Utilities that are means over records, from values [J, K] of all models, by key.
 
-    Those that are no means over records take a sort or a pass for each class, so they are measured
-    at the first 64 models. The choice of test records, which all models share, is then most of
-    their error.
+    They replace those of `measure`, which sees some of the models.
     """
+    means = {
+        key: Mean.two_way(*_mean(each, counted), counted, unseen_share)
+        for key, each in values.items()
+    }
+    return Utilities(means, {}, {})
+
+
+def means(test: TestOutputs, unseen_share: float) -> tuple[dict[str, Mean], dict[str, str]]:
+    """Means of the utilities over models, and reasons for those that are undefined, by key."""
     values, reasons = {}, {}
-    some = test.of_first(_MODELS)
     for name in test.utilities:
-        key, used = f"utility/test_{name}", test if name in _MEANS else some
-        statistic = used.statistic(name)
+        key, statistic = f"utility/test_{name}", test.statistic(name)
         if isinstance(statistic, str):
             reasons[key] = statistic
         else:
-            values[key] = Mean.two_way(*statistic, used.counted, unseen_share)
+            values[key] = Mean.two_way(*statistic, test.counted, unseen_share)
     return values, reasons
 
 
@@ -256,6 +259,6 @@ _OF_NUMBERS: Final[Mapping[str, Callable[[TestOutputs], Statistic]]] = {
     "mae": lambda test: _mean((test.predicted - test.y).abs(), test.counted),
     "r2": _r2,
 }
-_MEANS: Final = frozenset({"accuracy", "log_loss", "mse", "mae"})
-_MODELS: Final = 64
+_TRIVIAL_MODELS: Final = 8
+_MEANS: Final = frozenset({"accuracy", "log_loss"})
 _INFINITE: Final = {"log_loss": "a model gives the true class of a record the probability 0"}

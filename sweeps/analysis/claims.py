@@ -341,11 +341,18 @@ def _read_metric(replicates: pd.DataFrame, metric: str, where: Mapping[str, obje
         finished.pivot(index="seed", columns="point_id", values=name) for name in (metric, error)
     )
     measured = table.columns[table.notna().all()]
+    test_sets = finished.drop_duplicates("seed").set_index("seed")[_TEST_SET].loc[table.index]
+    is_scored = metric.startswith(("privacy/", "utility/"))
+    is_shared = test_sets["test_set"].dropna().duplicated().any()
+    if is_scored and is_shared and errors[measured].isna().any(axis=None):
+        raise _UnmeasurableError(
+            f"replicates share test records, whose error in {metric} is unknown"
+        )
     return _Sample(
         rows.drop_duplicates("point_id").set_index("point_id"),
         table[measured],
         errors[measured].astype("float64"),
-        finished.drop_duplicates("seed").set_index("seed")[_TEST_SET].loc[table.index],
+        test_sets,
         finished.loc[finished[metric].isna(), "point_id"].unique().tolist(),
     )
 

@@ -84,15 +84,20 @@ class TrendGroup:
 
 
 def mean_trend(groups: Sequence[TrendGroup]) -> tuple[Array, Array]:
-    """Mean over groups of each seed's trend, and its error within the replicate, shape [seeds]."""
+    """Mean over groups of each seed's trend, and its error within the replicate, shape [seeds].
+
+    Points of several groups with one value of the axis may err alike, as they see the same test
+    records: their errors are drawn as one.
+    """
     mean = np.mean([group.trends() for group in groups], axis=0)
     if not any(group.errors.any() for group in groups):
         return mean, np.zeros_like(mean)
-    random = np.random.default_rng(_SEED)
-    drawn = [
-        replace(g, values=random.normal(g.levels(), g.errors, (_DRAWS, *g.values.shape))).trends()
-        for g in groups
-    ]
+    places = np.unique(np.concatenate([group.axis for group in groups]))
+    draws = np.random.default_rng(_SEED).normal(size=(_DRAWS, len(mean), len(places)))
+    drawn = []
+    for group in groups:
+        errors = group.errors * draws[..., np.searchsorted(places, group.axis)]
+        drawn.append(replace(group, values=group.levels() + errors).trends())
     return mean, np.std(np.mean(drawn, axis=0), axis=0)
 
 

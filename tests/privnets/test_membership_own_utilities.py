@@ -153,7 +153,9 @@ def test_points_report_own_utilities_with_their_floors():
     own = config({"utility/cost": "mycosts:cost", "utility/hits": "mycosts:hits"})
     metrics = EXPERIMENT.run([own])[0].replicates[0].metrics
     assert metrics["utility/hits"] == pytest.approx(metrics["utility/test_accuracy"])
-    assert metrics["floor/utility_hits"] == pytest.approx(metrics["floor/utility_test_accuracy"])
+    # The latter is measured on the test records of a few models.
+    floor = metrics["floor/utility_test_accuracy"]
+    assert metrics["floor/utility_hits"] == pytest.approx(floor, abs=0.005)
     assert metrics["utility/cost"] < metrics["floor/utility_cost"] < 1
     assert set(metrics) == set(EXPERIMENT.metric_keys(own))
 

@@ -237,10 +237,10 @@ class _StoredOutputs(Predictor):
             columns = torch.arange(start, start + self._request.design.sets.shape[1])
         return self._outputs(columns)
 
-    def predict(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+    def predict(self, index: Tensor, models: int) -> tuple[Tensor, Tensor | None]:
         """See `Predictor.predict`; `index` holds the test records of the request."""
-        log_p = self._predictions[..., 1:] if self.classifies else None
-        return self._predictions[..., 0], log_p
+        predictions = self._predictions[:models]
+        return predictions[..., 0], predictions[..., 1:] if self.classifies else None
 
     def changed_copies(self) -> Tensor | None:
         """See `Predictor.changed_copies`."""

@@ -64,6 +64,8 @@ def test_the_guides_objective_is_swept_and_measured_like_the_others():
     given = {"problem": "digits", "objective": "kl-to-prior", "panel": "quick"}
     config = experiment.Config.model_validate({**given, "steps": 10, "batch_size": 16})
     assert "tradeoff" in experiment.unused_fields(config)
+    built_in = config.model_copy(update={"objective": "alpha"})
+    assert experiment.fingerprint(config).startswith(experiment.fingerprint(built_in) + "; ")
     (point,) = experiment.run([config])
     assert point.status == "finished"
     assert tuple(sorted(point.replicates[0].metrics)) == experiment.metric_keys(config)
@@ -71,3 +73,20 @@ def test_the_guides_objective_is_swept_and_measured_like_the_others():
     changed = config.model_copy(update={"utility_weight": 2.0})
     (error,) = experiment.invalid_fields(changed)
     assert error.field == "utility_weight"
+
+
+def test_an_objective_whose_members_share_a_weight_is_found(added, monkeypatch):
+    loss = type(added).loss
+
+    def of_first(self, configs, log_prior, complete=()):
+        return loss(self, configs[:1] * len(configs), log_prior)
+
+    monkeypatch.setattr(type(added), "loss", of_first)
+    with pytest.raises(AssertionError, match="depends on its stack"):
+        check_objective(added)
+
+
+def test_an_objective_that_measures_less_than_it_declares_is_found(added, monkeypatch):
+    monkeypatch.setattr(type(added), "metrics", ("privacy/kl_to_prior", "privacy/other"))
+    with pytest.raises(AssertionError, match="declared metrics"):
+        check_objective(added)

@@ -510,6 +510,20 @@ def test_rate_of_false_trends_on_shared_records():
     assert FEW_ROUNDS - found.count("cannot tell") <= MOST_FALSE_OF_FEW
 
 
+def test_groups_that_share_test_records_are_no_further_evidence():
+    """Points of eight groups err alike: as independent errors, 59% of sweeps would show a trend."""
+    draws, decays = np.random.default_rng(8), tuple(map(float, range(8)))
+    frame = replicates(lambda n, d, g: 0.0, decays=decays, seeds=5)
+    place = frame["config/train_size"].map({n: i for i, n in enumerate((10, 30, 100, 300, 1000))})
+    frame = frame.assign(**{METRIC + ".standard_error": 0.02}, test_set="one", test_overlap=1.0)
+    found = [
+        judge_claim(claim(), frame.assign(**{METRIC: 0.5 + 0.02 * draws.normal(size=5)[place]}))
+        for _ in range(FEW_ROUNDS)
+    ]
+    open_ones = [each.verdict for each in found].count("cannot tell")
+    assert FEW_ROUNDS - open_ones <= MOST_FALSE_OF_FEW
+
+
 def test_rate_of_false_constancy_on_shared_records():
     """The last point departs from the mean by just the tolerance."""
     draws, levels = np.random.default_rng(5), np.array([0.5, 0.5, 0.5, 0.5, 0.5 + 0.05 / 0.78])
@@ -524,7 +538,10 @@ def test_a_common_error_of_shared_records_cancels_in_ranks():
     """It moves all points of every seed alike, so seeds are as good as with sets of their own."""
     frame = replicates(lambda n, d, g: 1 / n + 100, (10, 30, 100, 300, 1000), (0.0,), seeds=4)
     assert judge_claim(claim(), frame).verdict == "agrees"
-    assert judge_claim(claim(), frame.assign(test_set="one", test_overlap=1.0)).verdict == "agrees"
+    shared = frame.assign(test_set="one", test_overlap=1.0)
+    found = judge_claim(claim(), shared.assign(**{METRIC + ".standard_error": 1e-4}))
+    assert found.verdict == "agrees"
+    assert "is unknown" in judge_claim(claim(), shared).why
 
 
 def test_trend_beyond_the_error_of_shared_records_is_found():
