@@ -272,6 +272,7 @@ def _variance_of_records(scorer: Scorer, models: Sequence[JudgedModel]) -> float
     covariance = (count - 1) * np.atleast_2d(np.cov(scores, bias=True))
     if len(some) == len(models):
         return float(covariance.mean())
+    # The other models vary, and depend on each other, as these do.
     single = covariance.trace() / len(some)
     pairs = len(some) * (len(some) - 1)
     shared = (covariance.sum() - covariance.trace()) / pairs
