@@ -5,6 +5,9 @@ example with positions t. Its squared norm is the sum over t, u of (a_t'a_u) (g_
 position that is |a|^2 |g|^2 (Goodfellow, arXiv 1510.01799; Li et al., arXiv 2110.05679). A clipped
 sum of gradients is then one product, as in ordinary training, with g scaled for each example.
 
+Positions may cancel: rounding errors are relative to sum_t |a_t| |g_t|, not to the norm. A bound on
+them is added to each norm, so that no rounded contribution exceeds the clip.
+
 Tensors have leading dimensions S (models of a stack) and B (examples).
 """
 
@@ -33,7 +36,7 @@ class ExampleGradients(ABC):
 
     @abstractmethod
     def squares(self) -> Tensor:
-        """Squared norm of each example's gradient, [S, B]."""
+        """Squared norm of each example's gradient and a bound on its rounding error, [S, B]."""
 
     @abstractmethod
     def sums(self, weight: Tensor) -> Tensor:
@@ -85,13 +88,16 @@ class Products(ExampleGradients):
     def squares(self) -> Tensor:
         """Uses the products of positions, or each example's gradient if that is smaller."""
         positions = self.left.shape[3]
+        left, right = (torch.linalg.vector_norm(t, dim=-1) for t in (self.left, self.right))
+        largest: Tensor = (left * right).sum(3).square_().sum(2)
         if positions == 1:
-            left, right = (torch.linalg.vector_norm(t, dim=-1) for t in (self.left, self.right))
-            single: Tensor = (left * right).square_().sum((2, 3))
-            return single
+            return largest
         if positions**2 > self.left.shape[4] * self.right.shape[4]:
-            return Materialised(self.values()).squares()
-        return ((self.left @ self.left.mT) * (self.right @ self.right.mT)).sum((2, 3, 4))
+            squares = Materialised(self.values()).squares()
+            return (squares.sqrt() + _rounding(largest, positions) * largest.sqrt()).square()
+        products = (self.left @ self.left.mT) * (self.right @ self.right.mT)
+        units = self.left.shape[4] + self.right.shape[4]
+        return products.sum((2, 3, 4)) + _rounding(largest, units) * largest
 
     def sums(self, weight: Tensor) -> Tensor:
         """Takes one product over examples and positions."""
@@ -120,7 +126,10 @@ class Rows(ExampleGradients):
     def squares(self) -> Tensor:
         """Sums the products of positions with equal rows."""
         is_equal = self.index[..., None] == self.index[..., None, :]
-        return ((self.gradients @ self.gradients.mT) * is_equal).sum((2, 3))
+        norms = torch.linalg.vector_norm(self.gradients, dim=-1, keepdim=True)
+        largest = norms @ norms.mT
+        bound = _rounding(largest, sum(self.gradients.shape[2:])) * largest
+        return ((self.gradients @ self.gradients.mT + bound) * is_equal).sum((2, 3))
 
     def sums(self, weight: Tensor) -> Tensor:
         """Adds scaled gradients to their rows."""
@@ -133,6 +142,15 @@ class Rows(ExampleGradients):
         total = self.gradients.new_zeros(*self.index.shape[:2], self.size, self.gradients.shape[-1])
         index = self.index[..., None].expand_as(self.gradients)
         return total.scatter_add_(2, index, self.gradients).flatten(2)
+
+
+def _rounding(values: Tensor, terms: int) -> float:
+    """Bound on rounding errors of a product that sums a number of terms, relative to its factors.
+
+    Units of 1/4 machine epsilon a term: adding equal numbers one by one errs by up to 1/8, in the
+    norm and again in the clipped sum.
+    """
+    return (4 + terms / 4) * torch.finfo(values.dtype).eps
 
 
 def combine(uses: Sequence[ExampleGradients]) -> ExampleGradients:
@@ -169,8 +187,7 @@ def clipping(gradients: GradientsOf) -> ClippedGradients:
     ) -> list[Tensor]:
         each = gradients(parameters, x, y)
         squares = [own.squares() for own in each]
-        # Products may round a square of zero to a number below it.
-        norms = sum(squares[1:], squares[0]).clamp(min=0).sqrt()
+        norms = sum(squares[1:], squares[0]).sqrt()
         largest = clip[:, None]
         # A gradient of infinite norm must not vanish: like a NaN, it makes the sum NaN.
         weight = counted * (largest / torch.maximum(norms, largest)) + 0 * norms

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from privnets.differential_privacy.per_example import Materialised, Products, clipping
+from privnets.differential_privacy.per_example import Materialised, Products, Rows, clipping
 from privnets.differential_privacy.tape import tape_gradients
 from privnets.networks.convolution import convolve
 
@@ -75,15 +77,52 @@ def test_ghost_clipping_equals_clipped_gradients_of_single_examples(name, clip):
         torch.testing.assert_close(sums, total, rtol=1e-9, atol=1e-9)
 
 
-def test_gradients_that_cancel_leave_clipped_sums_finite():
-    """Rounding makes some of their squared norms negative."""
+def _contributions(each: Products | Rows) -> Tensor:
+    """Norms of the sums of single examples, clipped to 1."""
+    norms = []
+    for i in range(_BATCH):
+        own = replace(each, **{n: t[:, i : i + 1] for n, t in vars(each).items() if n != "size"})
+        one = torch.ones(1, 1)
+        gradients = clipping(lambda *_, own=own: [own])
+        (total,) = gradients([own.values()[:, 0]], one, one, one[0], one)
+        norms.append(total.double().norm())
+    return torch.stack(norms)
+
+
+@pytest.mark.parametrize(
+    ("positions", "rows", "columns"),
+    [
+        *[(2, 16, 16), (2, 99, 99), (4, 1024, 64), (16, 64, 64), (16, 512, 512)],  # ghost norms
+        *[(64, 9, 8), (784, 9, 8), (784, 72, 16)],  # gradients as they are
+    ],
+)
+@pytest.mark.parametrize("spread", [0, 1e-4, 1e-2])
+def test_gradients_that_cancel_over_positions_are_clipped(positions, rows, columns, spread):
+    """Inputs are nearly equal, and output gradients sum to zero, or to rounding errors."""
     torch.manual_seed(0)
-    left, right = (torch.randn(1, 64, 1, 3, 20) for _ in range(2))
-    each = Products(torch.cat([left, left], 3), torch.cat([right, -right], 3))
-    assert (each.squares() < 0).any()
-    one = torch.ones(1, 64)
-    (total,) = clipping(lambda *_: [each])([one[:, :1].expand(1, 400)], one, one, one[0, :1], one)
-    assert total.norm() < 1e-3
+    level = 1e4 * torch.rand(1, _BATCH, 1, 1, 1)
+    left = level * (1 + spread * torch.randn(1, _BATCH, 1, positions, rows))
+    right = torch.randn(1, _BATCH, 1, positions, columns)
+    signs = 1.0 - 2.0 * (torch.arange(positions) % 2)[:, None]
+    equal = torch.rand(1, _BATCH, 1, 1, 1) * signs.expand_as(right)
+    for slopes in (right - right.mean(3, keepdim=True), equal, right):
+        assert _contributions(Products(left, slopes)).max() <= 1 + 1e-5
+
+
+def test_rows_that_cancel_over_positions_are_clipped():
+    torch.manual_seed(0)
+    index = torch.randint(3, (1, _BATCH, 16))
+    gradients = 1e4 * torch.rand(1, _BATCH, 1, 1) + torch.randn(1, _BATCH, 16, 64)
+    gradients *= 1.0 - 2.0 * (torch.arange(16) % 2)[:, None]
+    for table in (index, index // 3):
+        assert _contributions(Rows(table, gradients, 3)).max() <= 1 + 1e-5
+
+
+@pytest.mark.parametrize("positions", [1, 16, 196])
+def test_bounds_on_rounding_hardly_change_norms(positions):
+    torch.manual_seed(0)
+    left, right = (torch.randn(1, _BATCH, 1, positions, n) for n in (25, 16))
+    assert (1 - _contributions(Products(10 * left, right))).max() < 1e-4
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
