@@ -17,6 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from privnets.differential_privacy.module_state import (
+    attributes,
+    changed_buffer,
+    check_attributes,
+    check_buffers,
+    equal,
+)
 from privnets.differential_privacy.per_example import (
     ClippedGradients,
     ExampleGradients,
@@ -25,7 +32,7 @@ from privnets.differential_privacy.per_example import (
     Materialised,
     clipping,
 )
-from privnets.differential_privacy.recording import Forward, recorded_gradients
+from privnets.differential_privacy.recording import recorded_gradients
 from privnets.differential_privacy.tape import Tape, TapeForward, tape_gradients
 from privnets.networks.module_stacks import (
     draws_random_numbers,
@@ -40,6 +47,8 @@ _ELEMENTWISE: Final = (
     nn.Softplus,
 )  # fmt: skip
 _POOLING: Final = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
+_GHOST = "ghost clipping"
+_HOOK_ADVICE = "DP-SGD clips gradients of single records, without hooks; remove it."
 _TRIED_MODELS = 2
 # Largest difference of gradients, relative to their norm; 16-bit operations have errors of 0.01.
 _TOLERANCE = 0.03
@@ -70,11 +79,13 @@ def clipped_gradients(
         loss: Loss of each record.
 
     Returns:
-        Clipped gradients, and in words why records pass one at a time; empty if they do not.
+        Clipped gradients, and in words how they are taken.
 
     Raises:
-        ValueError: If a record's gradient depends on other records of its batch.
+        ValueError: If a record's gradient depends on other records of its batch, the module keeps
+            state of its records, or hooks change gradients. Steps raise it too.
     """
+    _check_hooks(module)
     for name, layer in module.train().named_modules():
         is_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
         if is_norm and (layer.training or layer.running_mean is None):
@@ -83,23 +94,40 @@ def clipped_gradients(
                 "DP-SGD needs normalisation of single records, such as nn.GroupNorm."
             )
     if (sequence := _sequence(module, is_vector=x.ndim == 3)) is not None:
-        return _in_chunks(clipping(tape_gradients(sequence, loss)), _most_records(x)), ""
+        return _in_chunks(clipping(tape_gradients(sequence, loss)), _most_records(x)), _GHOST
     call = _Call(module)
     tried = slice(_TRIED_MODELS)
     own = [p[tried] for p in parameters], {name: t[tried] for name, t in constants.items()}
     few = x[tried], y[tried]
     with seeded(0):
-        call = replace(call, changing=_changed_buffers(call, *own, few[0]))
+        changing, replaced = _changed_buffers(call, *own, few[0])
+        call = replace(call, changing=changing)
         copied: set[int] = set()
-        materialised, reason = _try_recording(call, *own, *few, loss, copied)
-    gradients = (
-        single_gradients(call, loss, constants)
-        if reason
-        else recorded_gradients(call, loss, constants, copied)
-    )
+        materialised, reason = _try_recording(call, *own, *few, loss, copied, replaced)
+    if reason:
+        gradients = single_gradients(call, loss, constants)
+        how = f"each example's gradient was computed: {reason}"
+    else:
+        gradients = recorded_gradients(call, loss, constants, copied)
+        how = _GHOST
+        if copied:
+            how = f"each example's gradient of {len(copied)} of {len(parameters)} parameters was "
+            how += f"computed, {_GHOST} of others" if len(copied) < len(parameters) else "computed"
     most = _MATERIALISED_NUMBERS // max(1, materialised * len(x))
     clipped = _in_chunks(clipping(gradients), max(1, min(most, _most_records(x))))
-    return (_advancing(clipped, call, constants) if call.changing else clipped), reason
+    return (_advancing(clipped, call, constants) if call.changing else clipped), how
+
+
+def _check_hooks(module: nn.Module) -> None:
+    """Refuses hooks that change gradients, which plain training calls on sums over records."""
+    for name, parameter in module.named_parameters():
+        hooks = parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None)
+        if any(hooks):
+            raise ValueError(f"parameter {name} has a hook on its gradient; {_HOOK_ADVICE}")
+    for name, layer in module.named_modules():
+        if layer._backward_hooks or layer._backward_pre_hooks:
+            given = f"layer {name}" if name else "the module"
+            raise ValueError(f"{given} has a hook on its backward pass; {_HOOK_ADVICE}")
 
 
 def _most_records(x: Tensor) -> int:
@@ -109,20 +137,28 @@ def _most_records(x: Tensor) -> int:
     return max(1, _GPU_RECORDS // len(x)) if x.is_cuda else _CPU_RECORDS
 
 
-def single_gradients(forward: Forward, loss: Loss, constants: Mapping[str, Tensor]) -> GradientsOf:
-    """Takes gradients by a pass for each record; slow, but right for any module."""
+def single_gradients(call: _Call, loss: Loss, constants: Mapping[str, Tensor]) -> GradientsOf:
+    """Takes gradients by a pass for each record; slow, but right for any module.
+
+    Raises ValueError if buffers or attributes change by a record.
+    """
 
     def gradients(parameters: Sequence[Tensor], x: Tensor, y: Tensor) -> list[ExampleGradients]:
         models = []
+        before = attributes(call.module)
         for i in range(len(x)):
             held = {name: tensor[i] for name, tensor in constants.items()}
             leaves = [parameter[i].detach().requires_grad_() for parameter in parameters]
+            expected = call.after_step(leaves, held, x[i])
             examples = []
             for own_x, own_y in zip(torch.split(x[i], 1), torch.split(y[i], 1), strict=True):
                 with torch.enable_grad():
-                    total = loss(forward(leaves, held, own_x)[None], own_y[None]).sum()
+                    outputs, after = call.change(leaves, _copies(held), own_x)
+                    total = loss(outputs[None], own_y[None]).sum()
                 examples.append(torch.autograd.grad(total, leaves, materialize_grads=True))
+                check_buffers(after, expected)
             models.append([torch.stack(own) for own in zip(*examples, strict=True)])
+        check_attributes(before, call.module)
         return [Materialised(torch.stack(own)) for own in zip(*models, strict=True)]
 
     return gradients
@@ -212,13 +248,17 @@ class _Call:
         self, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
     ) -> Tensor:
         """Outputs of records [B, ...]."""
-        kept = {n: t.clone() if n in self.changing else t for n, t in constants.items()}
-        return self.change(parameters, kept, x)[0]
+        kept = _copies(constants)
+        output, after = self.change(parameters, kept, x)
+        for name in kept:  # `vmap` refuses other changes by records
+            if after[name] is not kept[name]:
+                raise changed_buffer(name)
+        return output
 
     def change(
         self, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Outputs of records [B, ...], and constants after the call."""
+        """Outputs of records [B, ...], and constants after the call, which may change those."""
         if self.module.training != self.training:
             self.module.train(self.training)
         state = dict(zip(self._names, parameters, strict=True)) | dict(constants)
@@ -226,6 +266,15 @@ class _Call:
         # A module may change its inputs.
         output: Tensor = functional_call(self.module, state, (x.clone(),), tie_weights=False)
         return output, {name: state[name] for name in constants}
+
+    def after_step(
+        self, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
+    ) -> Mapping[str, Tensor]:
+        """Constants after a pass of a record of zeros, like x, so that they hold no record."""
+        if not constants:
+            return {}
+        with torch.no_grad():
+            return self.change(parameters, _copies(constants), torch.zeros_like(x[:1]))[1]
 
     @cached_property
     def _names(self) -> list[str]:
@@ -236,38 +285,45 @@ class _Call:
         return tied_names(self.module)
 
 
+def _copies(constants: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in constants.items()}
+
+
 def _changed_buffers(
     call: _Call, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
-) -> frozenset[str]:
-    """Names of the buffers that a pass of the first model changes.
+) -> tuple[frozenset[str], str]:
+    """Finds the buffers that a pass of the first model changes.
+
+    Returns:
+        Names of those with other numbers; name of one that is another tensor, else empty.
 
     Raises:
-        ValueError: If outputs depend on the other records of a batch, or buffers on records.
+        ValueError: If outputs depend on the other records of a batch, or state on records.
     """
-    before = {name: tensor[0] for name, tensor in constants.items()}
-    states: list[Mapping[str, Tensor]] = []
+    before, own = {n: tensor[0] for n, tensor in constants.items()}, [p[0] for p in parameters]
+    kept = attributes(call.module)
+    with seeded(1):
+        expected = call.after_step(own, before, x[0])
+    replaced = ""
 
     @torch.no_grad()
     def outputs(records: Tensor) -> Tensor:
-        held = {name: tensor.clone() for name, tensor in before.items()}
+        nonlocal replaced
+        held = _copies(before)
         with seeded(0):
-            found, state = call.change([parameter[0] for parameter in parameters], held, records)
-        states.append(state)
+            found, after = call.change(own, held, records)
+        check_buffers(after, expected)
+        replaced = next((name for name in held if after[name] is not held[name]), replaced)
         return found
 
     is_mixed = mixes_records(outputs, x[0])
-    for name in before:
-        if not all(torch.equal(state[name], states[0][name]) for state in states):
-            raise ValueError(
-                f"training changes buffer {name} by its records, which DP-SGD does not "
-                "protect; use a module whose buffers do not depend on records."
-            )
+    check_attributes(kept, call.module)
     if is_mixed:
         raise ValueError(
             "outputs for a record depend on the other records of its batch; DP-SGD needs a "
             "module that computes each record by itself."
         )
-    return frozenset(n for n, tensor in before.items() if not torch.equal(states[0][n], tensor))
+    return frozenset(n for n, tensor in before.items() if not equal(expected[n], tensor)), replaced
 
 
 def _try_recording(
@@ -278,6 +334,7 @@ def _try_recording(
     y: Tensor,
     loss: Loss,
     copied: set[int],
+    replaced: str,
 ) -> tuple[int, str]:
     """Compares recorded gradients with those of single records.
 
@@ -288,6 +345,8 @@ def _try_recording(
         recorded, else an empty string.
     """
     numbers = sum(parameter[0].numel() for parameter in parameters)
+    if replaced:
+        return numbers, f"training replaces buffer {replaced}"
     first = [p[0] for p in parameters], {name: t[0] for name, t in constants.items()}
 
     @torch.no_grad()
@@ -317,8 +376,15 @@ def _try_recording(
 
 
 def _agree(found: Sequence[ExampleGradients], right: Sequence[ExampleGradients]) -> bool:
-    """Whether gradients are equal up to rounding, for each parameter."""
-    pairs = [(own.values(), true.values()) for own, true in zip(found, right, strict=True)]
+    """Whether gradients, and their norms, are equal up to rounding, for each parameter."""
+    pairs = [
+        pair
+        for own, true in zip(found, right, strict=True)
+        for pair in (
+            (own.values(), true.values()),
+            (own.squares().sqrt(), true.squares().sqrt()),
+        )
+    ]
     floor = 1e-4 * torch.stack([true.norm() for _, true in pairs]).norm()
     return all(
         bool((own - true).norm() <= _TOLERANCE * torch.maximum(true.norm(), floor))
@@ -338,7 +404,7 @@ def _advancing(
         with torch.no_grad():
             for i, records in enumerate(x):
                 own = {name: tensor[i] for name, tensor in constants.items()}
-                _, after = call.change([p[i] for p in parameters], own, records[:1])
+                after = call.after_step([p[i] for p in parameters], own, records)
                 for name in call.changing:
                     own[name].copy_(after[name])
         return sums

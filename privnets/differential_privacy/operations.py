@@ -162,7 +162,7 @@ def _table(
         rows = inputs.flatten(2) if inputs.ndim > 2 else inputs[..., None]
         slopes = gradient.reshape(*rows.shape, -1)
         if padding_idx is not None:
-            slopes = slopes.masked_fill((rows == padding_idx)[..., None], 0)
+            slopes = slopes.masked_fill((rows == padding_idx % len(weight))[..., None], 0)
         return Rows(rows, slopes, len(weight))
 
     return Form(index, [(weight, rule)])

@@ -129,7 +129,8 @@ class Rows(ExampleGradients):
         norms = torch.linalg.vector_norm(self.gradients, dim=-1, keepdim=True)
         largest = norms @ norms.mT
         bound = _rounding(largest, sum(self.gradients.shape[2:])) * largest
-        return ((self.gradients @ self.gradients.mT + bound) * is_equal).sum((2, 3))
+        products: Tensor = self.gradients @ self.gradients.mT + bound
+        return (products * is_equal).sum((2, 3))
 
     def sums(self, weight: Tensor) -> Tensor:
         """Adds scaled gradients to their rows."""

@@ -98,8 +98,11 @@ def recorded_gradients(
     return gradients
 
 
-class _TakenOtherwise(Exception):
-    """Raised for an operation without a form that takes shared parameters."""
+class _TakenOtherwise(BaseException):
+    """Raised for an operation without a form that takes shared parameters.
+
+    Not an Exception, which a module may catch.
+    """
 
     def __init__(self, parameters: Iterable[int]) -> None:
         super().__init__()
