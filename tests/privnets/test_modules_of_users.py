@@ -29,7 +29,8 @@ from tests.privnets.modules import MODULES, REFUSED
 
 INPUTS, OUTPUTS, STEPS = 6, 3, 6
 NEAR = {"rtol": 1e-4, "atol": 1e-5}
-CLIPPED = {"rtol": 1e-4, "atol": 1e-4}  # Adam divides rounding errors by small gradients
+# Norms include a bound on rounding errors, which Adam divides by small gradients.
+CLIPPED = {"rtol": 1e-4, "atol": 3e-4}
 ROUNDED = {"rtol": 0.01, "atol": 0.01}  # for operations in float16
 RECIPE = TrainingRecipe(steps=STEPS, learning_rate=0.01, weight_decay=0.01)
 ALONE = {  # in words why they do not train in a stack
