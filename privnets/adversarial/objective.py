@@ -25,7 +25,7 @@ class Objective(ABC):
 
     Attributes:
         name: Value of the field `objective`.
-        fields: Those of `objectives.WEIGHTS` that the loss reads; a study may not change the others.
+        fields: Those of `objectives.WEIGHTS` that the loss reads; a study may not change others.
             The order `alpha` is not among them: leakage of that order is always measured.
         compares_with_raw: Whether the loss compares utility inferred from the release with utility
             inferred from raw records. It then needs a problem with a utility label, and both
