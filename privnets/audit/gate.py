@@ -159,10 +159,10 @@ def check_limits(ranges: Ranges, *several: Mapping[str, float]) -> dict[str, flo
 
 def _check_limit(metric: str, limit: float, ranges: Ranges) -> None:
     if metric not in ranges:
-        known = ", ".join(ranges) + did_you_mean(metric, ranges)
+        known = ", ".join(ranges) + did_you_mean(str(metric), ranges)
         raise AuditError(f"metric must be one of {known}; got {metric!r}")
     low, high = ranges[metric]
-    if not isinstance(limit, Real):
+    if not isinstance(limit, Real) or isinstance(limit, bool):
         raise AuditError(f"a limit must be a number, as {metric}=0.1; got {limit!r}")
     if not low <= limit < high:
         hint = "; divide percentages by 100" if high == 1 < limit < math.inf else ""

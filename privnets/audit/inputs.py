@@ -15,6 +15,8 @@ from privnets.audit.files import AuditError
 from privnets.randomness import generator
 from privnets.reference_models import Array, BoolArray
 
+_MAX_WHOLE = 2**53
+
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
     """Array of an array, list, pandas object, sparse matrix or tensor on any device.
@@ -69,7 +71,7 @@ def as_numbers(name: str, value: Any, expected: str = "numbers") -> Array:
     """Numbers in float64, perhaps not finite.
 
     Raises:
-        AuditError: If some are text, dates or objects.
+        AuditError: If some are text, dates or objects, or whole numbers that float64 would round.
     """
     array = as_array(name, value)
     if array.dtype.kind not in "fiub":
@@ -77,7 +79,10 @@ def as_numbers(name: str, value: Any, expected: str = "numbers") -> Array:
         raise AuditError(f"{name} must be {expected}; got {array.dtype} such as {example}")
     if array.size == 0:
         raise AuditError(f"{name} is empty")
-    return array.astype(np.float64)
+    numbers = array.astype(np.float64)
+    if array.dtype.kind in "iu" and (np.abs(numbers) > _MAX_WHOLE).any():
+        raise AuditError(f"{name} has whole numbers beyond 2**53, which would be rounded")
+    return numbers
 
 
 def align(values: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> dict[str, Any]:

@@ -175,6 +175,7 @@ def _ask(question: Callable[[Any], Any], name: str, x: Any) -> Array:
             f"{name} must return one array or tensor [{records}, classes]; got a {kind} of "
             f"{len(answer)}. Wrap the model in one that returns its logits or probabilities alone"
         )
+    _require_order(name, answer, x)
     values = as_numbers(f"the result of {name}", answer)
     if values.ndim not in (1, 2) or len(values) != records:
         raise AuditError(
@@ -191,6 +192,29 @@ def _ask(question: Callable[[Any], Any], name: str, x: Any) -> Array:
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
+def _require_order(name: str, answer: Any, x: Any) -> None:
+    """Refuses pandas objects whose rows or columns are in another order than arrays would have.
+
+    Raises:
+        AuditError: If the index is neither that of the records nor 0, 1, ..., or columns descend.
+    """
+    if not isinstance(answer, pd.Series | pd.DataFrame):
+        return
+    orders = [pd.RangeIndex(len(answer))]
+    if isinstance(x, pd.Series | pd.DataFrame):
+        orders.append(x.index)
+    if not any(answer.index.equals(order) for order in orders):
+        raise AuditError(
+            f"{name} returns rows with the index {list(answer.index[:3])} first, which is not the "
+            "order of the records; return an array"
+        )
+    if isinstance(answer, pd.DataFrame) and not answer.columns.is_monotonic_increasing:
+        raise AuditError(
+            f"{name} returns the columns {list(answer.columns[:3])} first; return classes in "
+            "ascending order, or an array"
+        )
+
+
 def _way_out(reason: str, x: Any) -> str:
     """What to change where a library's reason does not tell; empty if unknown."""
     if "unknown categor" in reason or "category not in" in reason:
@@ -204,6 +228,8 @@ def _way_out(reason: str, x: Any) -> str:
             f". Column {texts[0]!r} has texts: leave it out (--ignore {texts[0]}), or audit the "
             "pipeline that encodes it"
         )
+    if "same order" in reason:
+        return ". Give the columns in the order that the model was trained on"
     if "eature names" in reason:
         return ". Leave out the columns that the model was not trained on (--ignore COLUMN)"
     return ""

@@ -358,6 +358,14 @@ REFUSED = {
     ),
     "dict": (lambda: audit_net(lambda z: {"logits": z}), "got a dict of 1. Wrap the model"),
     "nan": (lambda: audit_net(lambda z: z.log()), "returns nan for .* of 120 records, at first"),
+    "shuffled rows": (
+        lambda: audit(lambda x: pd.DataFrame(BINARY)[::-1], fit=failing),
+        r"rows with the index \[119, 118, 117\] first, .* return an array",
+    ),
+    "descending columns": (
+        lambda: audit(lambda x: pd.DataFrame(BINARY)[[1, 0]], fit=failing),
+        r"the columns \[1, 0\] first; return classes in ascending order",
+    ),
     "three axes": (lambda: audit_net(lambda z: z[..., None]), r"\[120, classes\] or \[120\]; got"),
     "transposed": (lambda: audit(lambda x: LOGITS.T, fit=failing), r"got \[3, 120\]"),
     "texts": (

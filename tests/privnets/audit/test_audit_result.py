@@ -319,10 +319,15 @@ def test_no_reference_attack_runs_where_references_never_have_the_record() -> No
     assert audit.table.loc["rmia_offline", "auc"] > 0.8
 
 
-@pytest.mark.parametrize("limit", ["0.1", None, [0.1], 1j])
+@pytest.mark.parametrize("limit", ["0.1", None, [0.1], 1j, False])
 def test_limits_that_are_no_numbers_are_refused(audit: privnets.AuditResult, limit) -> None:
     with pytest.raises(privnets.AuditError, match=r"a limit must be a number, as advantage=0\.1"):
         audit.check({"advantage": limit})
+
+
+def test_a_metric_that_is_no_text_is_refused(audit: privnets.AuditResult) -> None:
+    with pytest.raises(privnets.AuditError, match=r"metric must be one of advantage, .*; got 3"):
+        audit.check({3: 0.1})
 
 
 def test_limits_that_are_no_mapping_are_refused(audit: privnets.AuditResult) -> None:

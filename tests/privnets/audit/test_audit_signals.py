@@ -322,3 +322,9 @@ def test_hostile_files_are_refused_and_nothing_is_executed(
         with pytest.raises(AuditError, match=message):
             privnets.audit_signals(tmp_path / name)
     assert "executed" not in capsys.readouterr().out
+
+
+def test_whole_numbers_that_float64_would_round_are_refused() -> None:
+    member = np.arange(400) % 2 == 0
+    with pytest.raises(privnets.AuditError, match=r"score has whole numbers beyond 2\*\*53"):
+        privnets.audit_signals({"score": 2**60 + np.arange(400)}, member)
