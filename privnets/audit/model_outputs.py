@@ -200,7 +200,7 @@ def _require_order(name: str, answer: Any, x: Any) -> None:
     """
     if not isinstance(answer, pd.Series | pd.DataFrame):
         return
-    orders = [pd.RangeIndex(len(answer))]
+    orders: list[pd.Index] = [pd.RangeIndex(len(answer))]
     if isinstance(x, pd.Series | pd.DataFrame):
         orders.append(x.index)
     if not any(answer.index.equals(order) for order in orders):

@@ -55,10 +55,9 @@ def front_remarks(
         empty = explain_empty_front(result, objectives, include_flagged=include_flagged)
         return [empty, *private]
     sentences = (
-        note_unconfirmed(result),
+        note_unconfirmed(result) or _note_few_replicates(front),
         _note_early_end(result),
         _note_cut_front(result),
-        _note_few_replicates(front),
     )
     trivial = note_trivial_model(front, objectives or result.objectives)
     return [*(sentence for sentence in (*trivial, *sentences) if sentence), *private]

@@ -20,7 +20,7 @@ OWN = {
     "name": "own",
     "experiment": "membership",
     "fixed": {"dataset": "digits", "model": "logistic"},
-    "space": {"train_size": {"grid": [50, 100, 200]}},
+    "space": {"train_size": {"grid": [50, 80, 100, 150, 200]}},
     "replicates": 4,
     "claims": [
         {"statement": "It is | at most a half.", "metric": THRESHOLD, "at_most": 0.5},
@@ -33,7 +33,7 @@ OWN = {
     ],
 }
 CHANGES = [
-    "space.train_size.grid=[40, 80, 160]",
+    "space.train_size.grid=[40, 80, 160, 200, 320]",
     "space.weight_decay=null",
     "fixed.weight_decay=0.1",
     "replicates=4",
@@ -87,7 +87,7 @@ def test_claims_of_every_sweep_are_judged_with_interval_and_reason(run, storage)
     mine, theirs = shown.split("theirs: quickstart")
     assert "mine: own (not a packaged study)" in mine
     assert "AGREES: It is | at most a half." in mine
-    assert f"measured: {THRESHOLD}: 0.11682 [0.11661, 0.11702]" in mine
+    assert f"measured: {THRESHOLD}: 0.10848 [0.10828, 0.10869]" in mine
     assert "DISAGREES: It rises." in mine
     assert "The interval of the trend lies below 0" in mine
     assert "source: arXiv 2001.10648, figure 2" in theirs
@@ -103,7 +103,7 @@ def test_packaged_study_is_judged_by_its_claims_of_today_and_names_changed_setti
     assert "replicates=4" in settings
     assert "fixed.weight_decay=0.1" in settings
     assert "space.weight_decay.grid=null" in settings
-    assert "space.train_size.grid=[40, 80, 160]" in shown
+    assert "space.train_size.grid=[40, 80, 160, 200, 320]" in shown
     assert "dataset" not in shown
 
 
@@ -122,7 +122,7 @@ def test_unfinished_points_may_be_the_one_that_a_claim_asks_for(run, tmp_path):
         store(tmp_path, name, study, finished)
         _, shown, _ = run(name, "--storage", str(tmp_path))
         assert f"{verdict}: c" in shown
-    assert "1 of 3 points unfinished" in run("part", "--storage", str(tmp_path))[1]
+    assert "3 of 5 points unfinished" in run("part", "--storage", str(tmp_path))[1]
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_mean_over_the_points_finished_so_far_is_not_judged(run, tmp_path):
     store(tmp_path, "part", read_study(OWN), 2)
     _, shown, _ = run("part", "--storage", str(tmp_path))
     assert "CANNOT TELL: It is | at most a half." in shown
-    assert "why: Points are unfinished: 1." in shown
+    assert "why: Points are unfinished: 3." in shown
