@@ -97,6 +97,13 @@ class TableFormat(UserForm):
             raise ValueError("must be another character than decimal")
         return value
 
+    @field_validator("date_format")
+    @classmethod
+    def _require_fields(cls, value: str | None) -> str | None:
+        if value is not None and "%" not in value:
+            raise ValueError("must be a format of strptime, as %d/%m/%Y, or null for ISO 8601")
+        return value
+
     @property
     def number_pattern(self) -> str:
         """Regular expression of a number."""
@@ -325,9 +332,15 @@ def _days(column: pd.Series[Any], name: str, form: TableFormat) -> pd.Series[Any
         known = known.convert_dtypes().astype(str)
     pattern = form.date_format or "ISO8601"
     instants = pd.to_datetime(known, format=pattern, utc=True, errors="coerce")
-    if (wrong := known[instants.isna()]).size:
+    # pandas reads texts such as now and today as the time of reading.
+    is_wrong = instants.isna() | ~known.astype(str).str.contains(r"\d")
+    if (wrong := known[is_wrong]).size:
         given = f"{name!r}, where {len(wrong):,} values have another format: {wrong.iloc[0]!r}"
         expected = f"dates in the format {form.date_format or 'ISO 8601, or date_format'}"
         raise UserFormError("dates", given, expected)
+    first, last = (each.tz_localize("UTC") for each in (pd.Timestamp.min, pd.Timestamp.max))
+    if (far := known[~instants.between(first, last)]).size:
+        given = f"{name!r}, where {len(far):,} values are as far as {str(far.iloc[0])!r}"
+        raise UserFormError("dates", given, "dates of the years 1678 to 2261")
     days = (instants - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
     return days.reindex(column.index).astype("float64")

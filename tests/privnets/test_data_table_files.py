@@ -122,6 +122,10 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         (["3 Jan 2020"], {}, "date_format"),
         (["12:30"], {}, "dates or times as '12:30'"),
         (["31/01/2020"], {"dates": ["c"]}, "dates: got 'c', where 40 values have another format"),
+        (["now", "2020-01-01"], {"dates": ["c"]}, "20 values have another format: 'now'"),
+        (["today"], {"dates": ["c"], "date_format": "%Y"}, "another format: 'today'"),
+        (["2020-01-01", "9999-12-31"], {"dates": ["c"]}, "20 values are as far as '9999-12-31'"),
+        (["1500-01-01"], {"dates": ["c"]}, "expected dates of the years 1678 to 2261"),
         (["2020-01-01"], {"dates": ["d"]}, "dates: got 'd'"),
         ([""], {"missing": "replace"}, "'c' without any value"),
         (
@@ -321,7 +325,12 @@ def test_a_repeated_column_of_parquet_is_refused(folder):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"separator": ";;"}, {"encoding": "utf-99"}, {"decimal": ",", "thousands": ","}],
+    [
+        {"separator": ";;"},
+        {"encoding": "utf-99"},
+        {"decimal": ",", "thousands": ","},
+        {"date_format": "mixed"},
+    ],
 )
 def test_settings_without_a_meaning_are_refused(settings):
     with pytest.raises(ValidationError):
