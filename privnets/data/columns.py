@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from privnets.data.files import UserFormError
-from privnets.data.table_files import EXACT, NOT_AVAILABLE, TableFormat
+from privnets.data.table_files import EXACT, NOT_AVAILABLE, TRUTHS, TableFormat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +21,7 @@ _HALF: Final = 0.5
 _EXAMPLES: Final = 3
 _LISTED: Final = 8
 _MAX_MISSING: Final = 5
+_DIGIT: Final = re.compile(r"\d")
 _WHOLE: Final = re.compile(r"[-+]?\d+")
 # Digits, perhaps in groups of three, and signs, currency or a unit around them.
 _LIKE_NUMBER: Final = re.compile(
@@ -147,7 +148,9 @@ def _unclear_texts(name: str, column: pd.Series[Any], form: TableFormat) -> tupl
     texts = [text for text in texts if text not in NOT_AVAILABLE]
     others = [text for text in texts if not number.fullmatch(text)]
     if not others:
-        return f"{name!r} with whole numbers beyond 64 bits", "smaller numbers"
+        if any(len(_DIGIT.findall(text)) >= len(str(EXACT)) for text in texts):
+            return f"{name!r} with whole numbers too large to be exact", "smaller numbers"
+        return f"{name!r} with other texts in records that are left out", "numbers in all records"
     listed = _listed(map(repr, others), _EXAMPLES)
     given = (
         f"{name!r}, where {counts[others].sum():,} of {total:,} values are not numbers: {listed}"
@@ -163,6 +166,8 @@ def _unclear_dates(name: str, example: object, *, is_iso: bool) -> tuple[str, st
 def _reading_hint(texts: Sequence[str], others: Sequence[str], form: TableFormat) -> str:
     """Settings, and changes of the file, that would make numbers of all texts."""
     absent = [text for text in others if not any(map(str.isdigit, text))]
+    if TRUTHS.keys() & absent:
+        return "write truth values as 1 and 0"
     absent = absent if len(absent) <= _MAX_MISSING else []
     missing = [f"missing_values: [{', '.join(map(repr, absent))}]"] if absent else []
     plain = [text for text in texts if text not in absent]
@@ -256,11 +261,12 @@ def text_remarks(columns: pd.DataFrame) -> tuple[str, ...]:
                 f"column {name} has values that differ in case, blanks or hidden characters only: "
                 f"{variants}."
             )
-        if len(named := texts[texts.str.strip().isin(NOT_AVAILABLE)]):
-            text = named.iloc[0].strip()
+        trimmed = texts.str.strip()
+        if len(named := trimmed[trimmed.isin(NOT_AVAILABLE)].value_counts()):
+            listed = " and ".join(f"{text!r} {count:,} times" for text, count in named.items())
             remarks.append(
-                f"column {name} has {text!r} {len(named):,} times, which counts as a value; "
-                f"missing_values: [{text!r}] makes it missing."
+                f"column {name} has {listed}, which counts as a value; "
+                f"missing_values: {list(named.index)} makes it missing."
             )
     return tuple(remarks)
 

@@ -8,6 +8,7 @@ import gzip
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -34,11 +35,14 @@ NOT_AVAILABLE: Final = (
 EXACT: Final = 2**53
 """Largest size of whole numbers that are all exact as floating-point numbers."""
 
-_INTEGER: Final = r"^[-+]?\d+$"
-_CODE: Final = r"^[-+]?0\d+$"
-_TRUTH: Final = {
+TRUTHS: Final = {
     text: text[0] in "Tt" for text in ["True", "TRUE", "true", "False", "FALSE", "false"]
 }
+"""Truth value of each text that means one."""
+
+_INTEGER: Final = r"^[-+]?\d+$"
+_CODE: Final = r"^[-+]?0\d+$"
+_LONG: Final = r"^[-+]?\d{16,}(?:\.0*)?$"  # 2**53 has 16 digits
 _SEPARATORS: Final = ";\t|,"
 _BLOCK: Final = 2**27  # bytes; a record must fit
 _MAX_BYTES: Final = 2**32
@@ -107,7 +111,7 @@ class TableFormat(UserForm):
     @property
     def number_pattern(self) -> str:
         """Regular expression of a number."""
-        grouped = rf"\d{{1,3}}(?:[{self.thousands}]\d{{3}})+|" if self.thousands else ""
+        grouped = rf"[1-9]\d{{0,2}}(?:[{self.thousands}]\d{{3}})+|" if self.thousands else ""
         point = f"[{self.decimal}]"
         digits = rf"(?:(?:{grouped}\d+)(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?"
         return rf"^[-+]?(?:{digits}|(?i:inf|infinity))$"
@@ -124,7 +128,8 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
 
     A column of texts that are all numbers, or all truth values, has them as values, in parquet
     files too; other texts stay as they are. Whole numbers that begin with 0, as codes do, and
-    those beyond 64 bits stay texts. Empty cells are missing values.
+    those beyond 64 bits, or that float64 would round beside fractions, stay texts. Empty cells are
+    missing values.
 
     Args:
         field: Entry of the study that has the path.
@@ -204,12 +209,14 @@ def _require_one_header(
     """Refuses a file that joins others, each with a header. One column may have it as a value."""
     import pyarrow.compute as pc
 
+    names = [name.strip() for name in header]
     marked = [pc.utf8_ltrim(columns[0], _MARK), *columns[1:]]
-    equal = [pc.equal(each, name) for each, name in zip(marked, header, strict=True)]
+    cells = map(pc.utf8_trim_whitespace, marked)
+    equal = [pc.equal(each, name) for each, name in zip(cells, names, strict=True)]
     if len(header) < 2 or not pc.any(reduce(pc.and_, equal)).as_py():
         return
     rows = csv.reader(io.StringIO(text.replace(_MARK, ""), newline=""), delimiter=form.separator)
-    number = [rows.line_num for row in rows if row == list(header)][1]
+    number = [rows.line_num for row in rows if [*map(str.strip, row)] == names][1]
     raise UserFormError("table", f"line {number}, which repeats the header", "one header")
 
 
@@ -241,9 +248,12 @@ def _parse(column: pa.ChunkedArray, form: TableFormat, *, is_date: bool) -> pd.S
     import pyarrow as pa
 
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_decimal(kind):  # many have more digits than float64
+        return _parse_texts(column.cast(pa.large_string()), STANDARD, is_date=is_date)
+    types = pa.types
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return _parse_texts(column.cast(pa.large_string()), form, is_date=is_date)
-    if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+    if pa.types.is_floating(kind):
         column = column.cast(pa.float64())
     elif pa.types.is_date(kind):
         column = column.cast(pa.timestamp("s"))
@@ -266,8 +276,8 @@ def _parse_texts(texts: pa.ChunkedArray, form: TableFormat, *, is_date: bool) ->
         dates: pd.Series[Any] = values.to_pandas()
         return dates
     known = values.drop_null()
-    if len(known) and pc.all(_is_in(known, tuple(_TRUTH))).as_py():
-        truths: pd.Series[Any] = values.to_pandas().map(_TRUTH)
+    if len(known) and pc.all(_is_in(known, tuple(TRUTHS))).as_py():
+        truths: pd.Series[Any] = values.to_pandas().map(TRUTHS)
         return truths.astype("boolean" if values.null_count else "bool")
     parsed = pc.if_else(absent, None, texts)
     if len(known) and pc.all(pc.match_substring_regex(known, form.number_pattern)).as_py():
@@ -295,12 +305,14 @@ def _to_pandas(column: pa.ChunkedArray) -> pd.Series[Any]:
 
 
 def _as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Numbers from texts; None for codes and for whole numbers beyond 64 bits."""
+    """Numbers from texts; None for codes and for whole numbers that would be rounded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not pc.all(pc.match_substring_regex(values, _INTEGER)).as_py():
-        return values.cast(pa.float64())
+        long = values.filter(pc.match_substring_regex(values, _LONG)).to_pylist()
+        is_rounded = any(Decimal(float(text)) != Decimal(text) for text in long)
+        return None if is_rounded else values.cast(pa.float64())
     if pc.any(pc.match_substring_regex(values, _CODE)).as_py():
         return None
     for kind in (pa.int64(), pa.uint64()):

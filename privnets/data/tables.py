@@ -25,7 +25,7 @@ from privnets.data.columns import (
     text_remarks,
 )
 from privnets.data.files import DatasetInfo, FileState, Task, UserFormError, digest
-from privnets.data.table_files import Names, TableFormat, is_unnamed, read_frame
+from privnets.data.table_files import EXACT, Names, TableFormat, is_unnamed, read_frame
 from privnets.data.user_files import absolute_path
 
 if TYPE_CHECKING:
@@ -288,13 +288,23 @@ def encode_classes(column: pd.Series[Any]) -> tuple[NDArray[np.int64], tuple[str
 
 
 def category_texts(column: pd.Series[Any]) -> pd.Series[str]:
-    """Categories as texts, `missing` for missing values; whole numbers have no decimal point."""
+    """Categories as texts, `missing` for missing values; whole numbers have no decimal point.
+
+    Raises:
+        UserFormError: If missing values stand beside that text.
+    """
     is_known = column.notna()
     if is_number(column) and column.dtype.kind == "f":
         numbers = column[is_known].to_numpy(np.float64)
-        if (numbers == np.round(numbers)).all():
+        if (numbers == np.round(numbers)).all() and (np.abs(numbers) <= EXACT).all():
             column = column.astype("Int64")
-    return column.astype(str).where(is_known, MISSING)
+    texts = column.astype(str)
+    if not is_known.all() and (texts == MISSING)[is_known].any():
+        given = f"missing values of {column.name!r} beside the value {MISSING!r}"
+        raise UserFormError(
+            "missing", given, f"missing_values: [{MISSING!r}], or another name of that value"
+        )
+    return texts.where(is_known, MISSING)
 
 
 def describe_target(name: str, target: Target, classes: Sequence[str]) -> str:

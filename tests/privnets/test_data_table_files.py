@@ -88,7 +88,12 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         (["50K", "2M"], {}, r"\(write 5k as 5000\)"),
         (["5k", "10k", "2m", "7"], {}, r"\(write 5k as 5000\)"),
         (["10kg", "20lb"], {}, r"\(in one unit, without signs and units\)"),
-        ([str(2**64), "1"], {}, "whole numbers beyond 64 bits"),
+        ([str(2**64), "1"], {}, "whole numbers too large to be exact"),
+        ([str(2**53 + 1), "0.5"], {}, "whole numbers too large to be exact"),
+        ([f"{2**53 + 1}.0"], {}, "whole numbers too large to be exact"),
+        (['"0,123"', '"1,200"'], {"thousands": ","}, r"numbers: '0,123'.*set decimal: \",\"\)"),
+        (["true", "1", "0"], {}, r"not numbers: 'true'; expected numbers \(write truth values as"),
+        (["missing", ""], {"missing": "replace"}, "of 'c' beside the value 'missing'"),
         ([str(2**63 + 1), "1"], {}, "'c' with whole numbers that float64 rounds"),
         ([str(-(2**53) - 1), "1"], {}, "whole numbers that float64 rounds"),
         (
@@ -173,6 +178,7 @@ def test_texts_are_categories_as_they_stand_in_the_file(column, values, settings
     [
         (["00123", "10115"], "column c has codes such as '00123'"),
         (["NA", "DE"], r"column c has 'NA' 20 times.*missing_values: \['NA'\]"),
+        (["nan", "None", "x", "nan"], "c has 'nan' 20 times and 'None' 10 times.*'nan', 'None'"),
         (["yes", "Yes", "no", "no "], "case, blanks or .*: 'Yes' and 'yes', 'no' and 'no '"),
         (["caf\u00e9", "cafe\u0301"], r"characters only: 'cafe\\u0301' and 'caf\u00e9'\."),
         (["a\u200b", "a"], r"characters only: 'a' and 'a\\u200b'"),
@@ -254,6 +260,17 @@ def test_the_type_of_a_long_column_does_not_depend_on_where_its_texts_are(folder
     ("values", "settings", "expected"),
     [
         ([decimal.Decimal("1.10"), decimal.Decimal("0.30")], {}, [1.1, 0.3]),
+        ([decimal.Decimal("1.10")], {"decimal": ","}, [1.1]),
+        ([decimal.Decimal("1.10"), None], {"missing": "replace"}, [1.1, 1.1]),
+        ([decimal.Decimal(2**53 + 1), decimal.Decimal(1)], {}, "whole numbers that float64 rounds"),
+        ([decimal.Decimal(10**20 + 1)], {}, "whole numbers too large to be exact"),
+        (
+            [decimal.Decimal(10**17), decimal.Decimal(10**17 + 1)],
+            {"categorical": ["c"]},
+            {f"c={10**17}", f"c={10**17 + 1}"},
+        ),
+        ([1e20, 2e20], {"categorical": ["c"]}, {"c=1e+20", "c=2e+20"}),
+        (pa.array(["1", "2"]).cast(pa.string_view()), {}, [1, 2]),
         ([datetime.date(1970, 1, 2)], {"dates": ["c"]}, [1]),
         ([datetime.datetime(1970, 1, 1, 12)], {"dates": ["c"]}, [0.5]),
         (pa.array(["1", "2"]).dictionary_encode(), {}, {"c=1", "c=2"}),
@@ -290,6 +307,7 @@ def test_types_of_parquet_are_read_or_refused(folder, values, settings, expected
         (b"a,y\n", "without rows"),
         (b"a,y\n1,0,\n2,1,\n", "Expected 2 columns, got 3"),
         (b"a,y\n1,0\n\n2,1\na,y\n3,0\n", "line 5, which repeats the header"),
+        (b"a,y\n1,0\n a, y\n3,0\n", "line 3, which repeats the header"),
         (b"\xef\xbb\xbfa,y\n1,0\n\xef\xbb\xbfa,y\n3,0\n", "line 3, which repeats the header"),
         (b"a,y\n1\n", "Expected 2 columns, got 1"),
         (b"a;y\n1;0\n", "separator: got ',' .*; expected ';'"),
@@ -336,6 +354,25 @@ def test_settings_without_a_meaning_are_refused(settings):
     with pytest.raises(ValidationError):
         TableFormat(**settings)
     assert TableFormat() == STANDARD
+
+
+def test_a_text_in_a_record_that_is_left_out_is_the_reason_for_a_column_of_texts(folder):
+    rows = [f"{i},{i % 2}" for i in range(RECORDS)]
+    (folder / "t.csv").write_text("\n".join(["c,y", "kg,", *rows]))
+    with pytest.raises(data.UserFormError, match="'c' with other texts in records that are left"):
+        data.load(data.TableReference(table="t.csv", target="y", missing="drop"))
+
+
+@pytest.mark.parametrize("task", [None, "multiclass"])
+def test_long_decimals_are_different_classes_or_refused(folder, task):
+    values = [decimal.Decimal(10**19 + i % 3) for i in range(RECORDS)]
+    pq.write_table(pa.table({"c": range(RECORDS), "y": pa.array(values)}), folder / "t.parquet")
+    reference = data.TableReference(table="t.parquet", target="y", task=task)
+    if task:
+        assert data.info(reference).classes == 3
+    else:
+        with pytest.raises(data.UserFormError, match="target: got 'y' with whole numbers"):
+            data.load(reference)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
