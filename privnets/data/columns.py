@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 Kind = Literal["numbers", "categories", "truth values", "dates", "others"]
 
 _HALF: Final = 0.5
+_MANY: Final = 20
 _EXAMPLES: Final = 3
 _LISTED: Final = 8
 _MAX_MISSING: Final = 5
+_HARDLY: Final = "case, blanks or hidden characters"
 _DIGIT: Final = re.compile(r"\d")
 _WHOLE: Final = re.compile(r"[-+]?\d+")
 # Digits, perhaps in groups of three, and signs, currency or a unit around them.
@@ -29,11 +32,17 @@ _LIKE_NUMBER: Final = re.compile(
     r"(?:(?:\d+|\d{1,3}(?:[.,'\u2019_\s]\d{3})+|\d{1,2}(?:,\d\d)+,\d{3})(?:[.,]\d*)?|[.,]\d+)"
     r"(?:[eE][-+]?\d+)?\s*(?:[$€£¥₹%‰°]|[A-Za-z]{1,3})?\)?"
 )
+# Forms that names and codes also have, so that they are numbers only in columns of many values.
+_MAYBE_NUMBER: Final = re.compile(
+    rf"{_LIKE_NUMBER.pattern}|0[xX][0-9A-Fa-f]+|\d+/\d+"
+    r"|(?:[~<>=≤≥≈±]+|[A-Za-z]{1,3}(?:\.\s?|\s))?\s*[-+\u2212]?(?:\d[\d.,]*|[.,]\d+)"
+    r"(?:[dD][-+]?\d+|\s*±\s*[\d.,]+|\s?[-\u2212+*]|\s?[A-Za-z]{4,10}\.?)?"
+)
 # From the first digit to the last, with the decimal point of numbers such as .5.
 _DIGITS: Final = re.compile(r"[.,]?\d(?:.*\d)?", re.ASCII)
 _PARENTHESES: Final = re.compile(r"\((.*)\)")
-# A minus of any kind before the digits; (5) is -5.
-_NEGATIVE: Final = re.compile(r"\D*[-\u2212(]\D*\d")
+# A minus of any kind before or after the digits; (5) is -5.
+_NEGATIVE: Final = re.compile(r"\D*[-\u2212(]\D*\d|.*\d\s?[-\u2212]$")
 _ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _LETTERED: Final = re.compile(r"([A-Za-z]?)\d[\d.]*\s?([A-Za-z]?|st|nd|rd|th)")
 _MAGNITUDES: Final = frozenset("kmbgt")
@@ -48,7 +57,7 @@ _FORMS: Final = (
     {"decimal": ","},
     {"thousands": ","},
     *({"decimal": ",", "thousands": each} for each in ". "),
-    *({"thousands": each} for each in " '_"),
+    *({"thousands": each} for each in " '_\u00a0\u202f\u2019"),
 )
 
 
@@ -140,7 +149,7 @@ def _unclear_texts(name: str, column: pd.Series[Any], form: TableFormat) -> tupl
 
     if share(_LIKE_DATE) >= _HALF:
         return _unclear_dates(name, texts[0], is_iso=share(_ISO_DATE) >= _HALF)
-    like_numbers = share(_LIKE_NUMBER)
+    like_numbers = share(_MAYBE_NUMBER if len(texts) > _MANY else _LIKE_NUMBER)
     are_addresses = like_numbers < 1 and all(map(_ADDRESS.fullmatch, texts))
     if like_numbers < _HALF or are_addresses or _are_codes(texts) or _have_letters(texts):
         return None
@@ -210,7 +219,7 @@ def _fitting_forms(texts: Sequence[str], form: TableFormat) -> list[str] | None:
             each.items() <= settings.items() for each in fitting
         ):
             fitting.append(settings)
-    ways = [" and ".join(f'{k}: "{text}"' for k, text in each.items()) for each in fitting]
+    ways = [" and ".join(f"{k}: {json.dumps(v)}" for k, v in each.items()) for each in fitting]
     return ways or None
 
 
@@ -249,6 +258,8 @@ def identifier_remarks(attributes: pd.DataFrame) -> tuple[str, ...]:
 def text_remarks(columns: pd.DataFrame) -> tuple[str, ...]:
     """Sentences on columns of texts whose values may not be what the user means."""
     remarks = []
+    if variants := differing_texts(columns.columns.to_series(), case=True):
+        remarks.append(f"names of columns differ in {_HARDLY} only: {variants}.")
     for name, column in columns.items():
         if kind_of(column) != "categories":
             continue
@@ -257,16 +268,13 @@ def text_remarks(columns: pd.DataFrame) -> tuple[str, ...]:
             code = next(text for text in distinct if text.startswith("0"))
             remarks.append(f"column {name} has codes such as {code!r}; they count as categories.")
         if variants := differing_texts(texts, case=True):
-            remarks.append(
-                f"column {name} has values that differ in case, blanks or hidden characters only: "
-                f"{variants}."
-            )
+            remarks.append(f"column {name} has values that differ in {_HARDLY} only: {variants}.")
         trimmed = texts.str.strip()
         if len(named := trimmed[trimmed.isin(NOT_AVAILABLE)].value_counts()):
             listed = " and ".join(f"{text!r} {count:,} times" for text, count in named.items())
             remarks.append(
-                f"column {name} has {listed}, which counts as a value; "
-                f"missing_values: {list(named.index)} makes it missing."
+                f"column {name} has {listed}, which count as values; "
+                f"missing_values: {list(named.index)} makes them missing."
             )
     return tuple(remarks)
 

@@ -46,6 +46,11 @@ _LONG: Final = r"^[-+]?\d{16,}(?:\.0*)?$"  # 2**53 has 16 digits
 _SEPARATORS: Final = ";\t|,"
 _BLOCK: Final = 2**27  # bytes; a record must fit
 _MAX_BYTES: Final = 2**32
+_OTHER_FILES: Final = {
+    b"\x1f\x8b": "a gzip file; name it .csv.gz",
+    b"PK\x03\x04": "a zip file or a workbook; save it as CSV",
+    b"PAR1": "a parquet file; name it .parquet",
+}
 _MARK: Final = "\ufeff"  # byte order mark at the beginning of a file
 _UNNAMED: Final = "Unnamed: "
 _UNNAMED_INDEX: Final = "__index_level_"  # pandas stores an index without a name so
@@ -67,7 +72,7 @@ class TableFormat(UserForm):
 
     separator: str = ","
     decimal: Literal[".", ","] = "."
-    thousands: Literal[",", ".", " ", "'", "_"] | None = None
+    thousands: Literal[",", ".", " ", "'", "_", "\u00a0", "\u202f", "\u2019"] | None = None
     encoding: str = "utf-8"
     missing_values: Names = ()
     dates: Names = ()
@@ -173,6 +178,8 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
         content = stream.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise ValueError("more than 4 GiB; store it as parquet")
+    if kinds := [kind for magic, kind in _OTHER_FILES.items() if content.startswith(magic)]:
+        raise ValueError(f"it is {kinds[0]}")
     try:
         text = content.decode(form.encoding).removeprefix(_MARK)
     except UnicodeError as error:
@@ -196,11 +203,10 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
     )
     columns = [column.slice(1) for column in table.columns]  # without the header
     _require_one_header(columns, header, text, form)
-    names = [name or f"{_UNNAMED}{number}" for number, name in enumerate(header)]
     # A separator at the end of each row makes a column without name and values.
     empty = {i for i, name in enumerate(header) if not name and set(columns[i].to_pylist()) <= {""}}
     kept = [number for number in range(len(header)) if number not in empty]
-    return [names[number] for number in kept], [columns[number] for number in kept]
+    return [_named(header[i], i) for i in kept], [columns[i] for i in kept]
 
 
 def _require_one_header(
@@ -235,7 +241,11 @@ def _read_parquet(path: Path) -> tuple[list[str], list[pa.ChunkedArray]]:
     index = {name for name in stored.get("index_columns", ()) if isinstance(name, str)}
     unnamed = {name for name in index if name.startswith(_UNNAMED_INDEX)}
     kept = [i for i, name in enumerate(table.column_names) if name not in unnamed]
-    return [table.column_names[i] for i in kept], [table.column(i) for i in kept]
+    return [_named(table.column_names[i], i) for i in kept], [table.column(i) for i in kept]
+
+
+def _named(name: str, number: int) -> str:
+    return name if name.strip() else f"{_UNNAMED}{number}"
 
 
 def is_unnamed(name: str) -> bool:

@@ -232,7 +232,10 @@ def _require_named_columns(frame: pd.DataFrame, fields: Mapping[str, Sequence[st
             if name not in columns:
                 is_long = len(columns) > _LISTED_COLUMNS
                 shown = [*columns[: _LISTED_COLUMNS - 2], "…", columns[-1]] if is_long else columns
-                listed = ", ".join(shown) + did_you_mean(name, columns)
+                quoted = (each if each == each.strip() else repr(each) for each in shown)
+                same = [each for each in columns if each.strip() == name.strip()]
+                meant = f" (did you mean {same[0]!r}?)" if same else did_you_mean(name, columns)
+                listed = ", ".join(quoted) + meant
                 expected = f"columns of the table: {listed}"
                 errors.append(UserFormError(field, repr(name), expected))
     if errors:

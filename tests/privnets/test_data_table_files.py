@@ -53,6 +53,7 @@ def column(folder):
         (['"1,200"', '"1,234,567.5"', "7"], {"thousands": ","}, [1200, 1234567.5, 7]),
         (['"1.234,56"', '"2.000"'], {"decimal": ",", "thousands": "."}, [1234.56, 2000]),
         (["1 200", "3"], {"thousands": " "}, [1200, 3]),
+        (["1\u202f200", "3"], {"thousands": "\u202f"}, [1200, 3]),
         (["1", "2"], {"separator": "\t"}, [1, 2]),
         (["1", "2"], {"encoding": "utf-16"}, [1, 2]),
         (["2020-01-01", "1970-01-02T12:00"], {"dates": ["c"]}, [18262, 1.5]),
@@ -120,6 +121,9 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         (["\u22125k", "2m"], {}, r"\(write negative numbers with '-' and write 5k as 5000\)"),
         (["\u0661\u0662", "\u0663"], {}, "40 of 40 values are not numbers: '\u0661\u0662'"),
         (["1.5"], {"decimal": ","}, r'set decimal: "\."\)'),
+        (["5-", "3"], {}, r"with '-' and without other signs and units\)"),
+        (["1\u00a0200", "3"], {}, r'set thousands: "\\u00a0"\)'),
+        (["1\u2019200", "3"], {}, r'set thousands: "\\u2019"\)'),
         (["inf", "1"], {}, "infinite numbers in 'c'"),
         (["1e400", "1"], {}, "infinite numbers in 'c'"),
         (["2020-01-31"], {}, r"dates or times as '2020-01-31'; expected dates: \[c\];"),
@@ -141,6 +145,8 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         (["1"], {"header": "y,y"}, "'y' twice in the header"),
         (["1"], {"header": "y ,y"}, "'y' twice in the header"),
         (["1"], {"header": ",y"}, "'Unnamed: 0', a column without a name"),
+        (["1"], {"header": " ,y"}, "'Unnamed: 0', a column without a name"),
+        (["1"], {"header": "c, y "}, r"columns of the table: c, ' y ' \(did you mean ' y '\?\)"),
     ],
 )
 def test_columns_of_unclear_use_are_refused_by_name(column, values, settings, message):
@@ -162,6 +168,7 @@ def test_columns_of_unclear_use_are_refused_by_name(column, values, settings, me
         (["12A", "3B", "7"], {}, ("c=12A", "c=3B", "c=7")),
         (["V57", "E90", "250.83"], {}, ("c=250.83", "c=E90", "c=V57")),
         (["1st", "2nd"], {}, ("c=1st", "c=2nd")),
+        (["24-35 years", "9 years"], {}, ("c=24-35 years", "c=9 years")),
         (["1.2.3", "2.0.1"], {}, ("c=1.2.3", "c=2.0.1")),
         (["0x1F", "0xA0"], {}, ("c=0x1F", "c=0xA0")),
         (['"a\nb"', "c"], {}, ("c=a\nb", "c=c")),
@@ -171,6 +178,26 @@ def test_columns_of_unclear_use_are_refused_by_name(column, values, settings, me
 )
 def test_texts_are_categories_as_they_stand_in_the_file(column, values, settings, features):
     assert column(values, **settings).feature_names == features
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("{0} years", "~{0}", ">={0}", "{0}\u00b11", "Rs. {0}", "{0}-", "{0}.3D+06", "{0}*"),
+        *("{0:#x}", "{0}/7", "<{0}"),
+    ],
+)
+def test_many_values_of_digits_and_signs_are_refused(column, form):
+    values = [form.format(i) for i in range(10, RECORDS)]
+    with pytest.raises(data.UserFormError, match=r"not numbers: .*; or list the column"):
+        column(values)
+    assert len(column(values, categorical=["c"]).feature_names) == len(values)
+
+
+@pytest.mark.parametrize("form", ["E11.{0}", "{0}-99", "SW{0} 1AA", "v{0}.1-2", "Room{0}"])
+def test_many_codes_are_categories(column, form):
+    values = [form.format(i) for i in range(10, RECORDS)]
+    assert len(column(values).feature_names) == len(values)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +215,13 @@ def test_values_that_may_mean_something_else_are_remarked(column, values, remark
     column(values)
     remarks = data.info(data.TableReference(table="t.csv", target="y")).remarks
     assert pd.Series(remarks).str.contains(remark).any()
+
+
+def test_names_that_look_alike_are_remarked(folder):
+    (folder / "t.csv").write_text("c,Y,c\u200b,y\n" + "1,2,3,p\n2,3,1,q\n" * 9)
+    remarks = data.info(data.TableReference(table="t.csv", target="y")).remarks
+    alike = "'Y' and 'y', 'c' and 'c\\u200b'"
+    assert f"names of columns differ in case, blanks or hidden characters only: {alike}." in remarks
 
 
 def test_a_target_that_differs_in_blanks_is_refused_and_in_case_remarked(folder):
@@ -305,6 +339,9 @@ def test_types_of_parquet_are_read_or_refused(folder, values, settings, expected
     [
         (b"", "cannot be parsed"),
         (b"a,y\n", "without rows"),
+        (gzip.compress(b"a,y\n1,0\n"), r"it is a gzip file; name it \.csv\.gz"),
+        (b"PK\x03\x04", "it is a zip file or a workbook"),
+        (b"PAR1", r"it is a parquet file; name it \.parquet"),
         (b"a,y\n1,0,\n2,1,\n", "Expected 2 columns, got 3"),
         (b"a,y\n1,0\n\n2,1\na,y\n3,0\n", "line 5, which repeats the header"),
         (b"a,y\n1,0\n a, y\n3,0\n", "line 3, which repeats the header"),
