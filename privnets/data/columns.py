@@ -35,7 +35,7 @@ _LIKE_NUMBER: Final = re.compile(
 # Forms that names and codes also have, so that they are numbers only in columns of many values.
 _MAYBE_NUMBER: Final = re.compile(
     rf"{_LIKE_NUMBER.pattern}|0[xX][0-9A-Fa-f]+|\d+/\d+"
-    r"|(?:[~<>=≤≥≈±]+|[A-Za-z]{1,3}(?:\.\s?|\s))?\s*[-+\u2212]?(?:\d[\d.,]*|[.,]\d+)"
+    r"|(?:[~<>=≤≥≈±]+|[A-Za-z]{1,3}\.)?\s*[-+\u2212]?(?:\d[\d.,]*|[.,]\d+)"
     r"(?:[dD][-+]?\d+|\s*±\s*[\d.,]+|\s?[-\u2212+*]|\s?[A-Za-z]{4,10}\.?)?"
 )
 # From the first digit to the last, with the decimal point of numbers such as .5.

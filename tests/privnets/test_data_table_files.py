@@ -194,7 +194,9 @@ def test_many_values_of_digits_and_signs_are_refused(column, form):
     assert len(column(values, categorical=["c"]).feature_names) == len(values)
 
 
-@pytest.mark.parametrize("form", ["E11.{0}", "{0}-99", "SW{0} 1AA", "v{0}.1-2", "Room{0}"])
+@pytest.mark.parametrize(
+    "form", ["E11.{0}", "{0}-99", "CS {0}", "SW{0} 1AA", "v{0}.1-2", "Room{0}"]
+)
 def test_many_codes_are_categories(column, form):
     values = [form.format(i) for i in range(10, RECORDS)]
     assert len(column(values).feature_names) == len(values)
