@@ -118,7 +118,9 @@ def make_module(reference: ModuleReference, inputs: Inputs, outputs: int) -> Any
         given = f"{reference.location!r}, which fails: {describe_error(error)}"
         expected = "a function (inputs, outputs, **params) that returns a torch module"
         raise UserFormError(reference.entry, given, expected) from error
-    if not (hasattr(module, "parameters") and hasattr(module, "state_dict")):
-        given = f"{reference.location!r}, which returns a {type(module).__name__}"
+    is_class = isinstance(module, type)
+    if is_class or not (hasattr(module, "parameters") and hasattr(module, "state_dict")):
+        kind = f"the class {module.__name__}" if is_class else f"a {type(module).__name__}"
+        given = f"{reference.location!r}, which returns {kind}"
         raise UserFormError(reference.entry, given, "a function that returns a torch module")
     return module
