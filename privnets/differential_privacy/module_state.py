@@ -56,14 +56,21 @@ def attributes(module: nn.Module) -> dict[str, list[Entry]]:
 
 def check_attributes(before: Mapping[str, list[Entry]], module: nn.Module) -> None:
     """Raises ValueError if attributes are not as they were."""
+    if name := changed_attribute(before, module):
+        raise ValueError(
+            f"training changes attribute {name}; a private module may keep no state of its "
+            "records. A counter may be a buffer, and a cache may be filled at construction."
+        )
+
+
+def changed_attribute(before: Mapping[str, list[Entry]], module: nn.Module) -> str:
+    """Name of an attribute that is not as it was; empty if all are."""
     after = attributes(module)
-    for name in after.keys() | before.keys():
+    for name in sorted(after.keys() | before.keys()):
         old, new = before.get(name, []), after.get(name, [])
         if len(old) != len(new) or not all(map(_is_same, old, new)):
-            raise ValueError(
-                f"training changes attribute {name}; a private module may keep no state of its "
-                "records. A counter may be a buffer, and a cache may be filled at construction."
-            )
+            return name
+    return ""
 
 
 def _entries(value: object, known: Set[int], seen: set[int]) -> Iterator[Entry]:

@@ -6,6 +6,7 @@ Each maps records [n, 6], numbers in [0, 4), to logits [n, 3].
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 
 import numpy as np
@@ -381,3 +382,58 @@ def detached(i, o):
 def batch_statistics(i, o):
     parts = nn.Linear(i, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, o)
     return nn.Sequential(*parts)
+
+
+_MADE: dict[str, nn.Module] = {}
+
+
+@_refused("share body.weight, which training changes; .* must return a new module each time")
+def one_module(i, o):
+    return _MADE.setdefault("module", _two(i, o))
+
+
+@_refused("share body.weight, which training changes; .* must return a new module each time")
+def shared_backbone(i, o):
+    return nn.Sequential(
+        OrderedDict(body=_MADE.setdefault("body", nn.Linear(i, 8)), head=nn.Linear(8, o))
+    )
+
+
+@_trains
+def shared_frozen_backbone(i, o):
+    body = _MADE.setdefault("frozen", nn.Linear(i, 8).requires_grad_(False))
+    return nn.Sequential(body, nn.Tanh(), nn.Linear(8, o))
+
+
+@_refused("share body.1.running_mean, which training changes")
+def shared_frozen_statistics(i, o):
+    body = nn.Sequential(nn.Linear(i, 8), nn.BatchNorm1d(8)).requires_grad_(False)
+    return nn.Sequential(OrderedDict(body=_MADE.setdefault("norm", body), head=nn.Linear(8, o)))
+
+
+@_refused("which returns the class Linear")
+def a_class(i, o):
+    return nn.Linear
+
+
+@_refused("changes head.bias in evaluation mode")
+def changes_its_bias(i, o):
+    def forward(m, x):
+        with torch.no_grad():
+            m.head.bias.add_(0.1)
+        return _hidden(m, x)
+
+    module = _two(i, o)
+    module._forward = forward
+    return module
+
+
+@_refused("changes calls in evaluation mode")
+def counts_calls(i, o):
+    def forward(m, x):
+        m.calls += 1
+        return _hidden(m, x) * m.calls
+
+    module = _two(i, o)
+    module._forward, module.calls = forward, 0
+    return module

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from privnets import data
 from privnets.data import UserFormError
 from privnets.data.user_files import describe_error
+from privnets.differential_privacy.module_state import attributes, changed_attribute, equal
 from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Universe
 from privnets.membership.user_models.forms import ModuleReference
@@ -91,7 +92,8 @@ class ModuleSource:
         Raises:
             UserFormError: If the module cannot be trained or asked.
         """
-        module = self.module(0).to(self.x.device)
+        module = self.module(0)
+        shared = _shared_names(module, self.module(1))
         trained, _ = split_tensors(module)
         if not trained:
             raise self._refusal("has no parameter that requires a gradient")
@@ -101,8 +103,10 @@ class ModuleSource:
                 raise self._refusal(f"{given}; parameters that train must be float32")
         try:
             with seeded(0):
-                self._try_evaluation(module.eval())
+                before = _copies(module)
+                self._try_evaluation(module.to(self.x.device).eval())
                 self._try_training(module.train())
+                self._check_shared(shared, {*trained, *_changed_names(before, module)})
         except UserFormError:
             raise
         except Exception as error:  # any exception of the user's code
@@ -157,7 +161,11 @@ class ModuleSource:
             return answers
 
         if mixes_records(answer, x):
-            raise self._refusal("mixes the records of a batch in evaluation mode")
+            tensors, state = _copies(module), attributes(module)
+            answer(x)
+            changed = [*_changed_names(tensors, module), changed_attribute(state, module)]
+            does = f"changes {changed[0]}" if changed[0] else "mixes the records of a batch"
+            raise self._refusal(f"{does} in evaluation mode")
 
     def _try_training(self, module: torch.nn.Module) -> None:
         x, y = self.few()
@@ -167,6 +175,15 @@ class ModuleSource:
         trained, _ = split_tensors(module)
         loss = record_losses(outputs, y[None]).mean()
         torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+
+    def _check_shared(self, shared: list[str], changing: set[str]) -> None:
+        """Refuses modules that share a tensor that changes: each would train the others."""
+        for name in shared:
+            if name in changing:
+                raise self._refusal(
+                    f"returns modules that share {name}, which training changes; the function "
+                    "must return a new module each time"
+                )
 
     def _try_private_training(self, module: torch.nn.Module) -> None:
         stack = StackInTraining.alone(module, str(self.x.device))
@@ -180,3 +197,28 @@ class ModuleSource:
         expected = f"a module that maps records [n, {shape}] to [n, {self.outputs}]"
         given = f"{self.reference.location!r}, which {words}"
         return UserFormError(self.reference.entry, given, expected)
+
+
+def _dense_tensors(module: torch.nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, but for sparse ones."""
+    trained, others = split_tensors(module)
+    return {n: t for n, t in {**trained, **others}.items() if t.layout == torch.strided}
+
+
+def _shared_names(module: torch.nn.Module, other: torch.nn.Module) -> list[str]:
+    """Names of tensors of a module that share memory with another module."""
+
+    def place(tensor: Tensor) -> int:
+        return tensor.untyped_storage().data_ptr()
+
+    places = {*map(place, _dense_tensors(other).values())} - {0}  # 0 for empty tensors
+    return [name for name, tensor in _dense_tensors(module).items() if place(tensor) in places]
+
+
+def _copies(module: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: t.detach().cpu().clone() for name, t in _dense_tensors(module).items()}
+
+
+def _changed_names(before: dict[str, Tensor], module: torch.nn.Module) -> list[str]:
+    after = _copies(module)
+    return [name for name, tensor in before.items() if not equal(after[name], tensor)]
