@@ -65,6 +65,7 @@ def clipped_gradients(
     x: Tensor,
     y: Tensor,
     loss: Loss,
+    batch: int = 0,
 ) -> tuple[ClippedGradients, str]:
     """Chooses how the per-example gradients of modules are taken, in training mode.
 
@@ -77,6 +78,7 @@ def clipped_gradients(
         x: Some records, shape [S, n, ...], which differ.
         y: Their targets, shape [S, n].
         loss: Loss of each record.
+        batch: Records in a batch of training, if records are to be computed in one of its size too.
 
     Returns:
         Clipped gradients, and in words how they are taken.
@@ -100,7 +102,7 @@ def clipped_gradients(
     own = [p[tried] for p in parameters], {name: t[tried] for name, t in constants.items()}
     few = x[tried], y[tried]
     with seeded(0):
-        changing, replaced = _changed_buffers(call, *own, few[0])
+        changing, replaced = _changed_buffers(call, *own, few[0], min(batch, _most_records(x)))
         call = replace(call, changing=changing)
         copied: set[int] = set()
         materialised, reason = _try_recording(call, *own, *few, loss, copied, replaced)
@@ -290,7 +292,11 @@ def _copies(constants: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _changed_buffers(
-    call: _Call, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
+    call: _Call,
+    parameters: Sequence[Tensor],
+    constants: Mapping[str, Tensor],
+    x: Tensor,
+    batch: int,
 ) -> tuple[frozenset[str], str]:
     """Finds the buffers that a pass of the first model changes.
 
@@ -316,7 +322,7 @@ def _changed_buffers(
         replaced = next((name for name in held if after[name] is not held[name]), replaced)
         return found
 
-    is_mixed = mixes_records(outputs, x[0])
+    is_mixed = mixes_records(outputs, x[0], batch)
     check_attributes(kept, call.module)
     if is_mixed:
         raise ValueError(

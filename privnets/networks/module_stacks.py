@@ -198,7 +198,7 @@ def _are_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
     )
 
 
-def mixes_records(call: Callable[[Tensor], Tensor], x: Tensor) -> bool:
+def mixes_records(call: Callable[[Tensor], Tensor], x: Tensor, size: int = 0) -> bool:
     """Whether outputs for a record depend on the others of its batch.
 
     Each record's output in the batch is compared with that in a batch of its copies, at the same
@@ -207,9 +207,15 @@ def mixes_records(call: Callable[[Tensor], Tensor], x: Tensor) -> bool:
     Args:
         call: Outputs [n, ...] of records [n, ...]; draws the same random numbers in every call.
         x: Records that differ.
+        size: Records in a larger batch, which repeats x, where the first one is compared too.
     """
-    together = call(x)
-    alone = torch.stack([call(x[i].expand_as(x))[i] for i in range(len(x))])
+    larger = x[torch.arange(size, device=x.device) % len(x)]
+    return _mixes(call, x, len(x)) or (size > len(x) and _mixes(call, larger, 1))
+
+
+def _mixes(call: Callable[[Tensor], Tensor], x: Tensor, compared: int) -> bool:
+    together = call(x)[:compared]
+    alone = torch.stack([call(x[i].expand_as(x))[i] for i in range(compared)])
     near = 1e-4 * together.abs().nan_to_num(0, 0, 0).max().item()
     return not torch.allclose(alone, together, rtol=0, atol=near, equal_nan=True)
 

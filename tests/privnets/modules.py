@@ -437,3 +437,28 @@ def counts_calls(i, o):
     module = _two(i, o)
     module._forward, module.calls = forward, 0
     return module
+
+
+@_refused("returns probabilities; return logits")
+def softmax(i, o):
+    return nn.Sequential(nn.Linear(i, o), nn.Softmax(1))
+
+
+@_refused("returns probabilities; return logits")
+def softmax_in_evaluation(i, o):
+    module = _two(i, o)
+    module._forward = lambda m, x: _hidden(m, x) if m.training else _hidden(m, x).softmax(1)
+    return module
+
+
+@_refused("mixes the records of a batch in evaluation mode")
+def mixes_larger_batches(i, o):
+    module = _two(i, o)
+    module._forward = lambda m, x: _hidden(m, x - x.mean(0) if len(x) > 8 else x)
+    return module
+
+
+def mixes_larger_training_batches(i, o):
+    module = _two(i, o)
+    module._forward = lambda m, x: _hidden(m, x - x.mean(0) if m.training and len(x) > 8 else x)
+    return module

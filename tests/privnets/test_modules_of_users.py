@@ -252,6 +252,13 @@ def test_a_module_that_trains_is_not_refused(name):
     _source(name).check()
 
 
+def test_private_training_is_tried_with_batches_of_its_size():
+    source = _source("mixes_larger_training_batches", epsilon=8.0, sample_rate=0.5)
+    with pytest.raises(UserFormError, match="depend on the other records of its batch"):
+        source.check()
+    _source("mixes_larger_training_batches", epsilon=8.0, sample_rate=0.4).check()
+
+
 def test_records_that_are_tried_differ():
     source = _source("dense")
     source.x[:6] = source.x[0]

@@ -111,12 +111,14 @@ def loss_gradients(stack: StackInTraining, x: Tensor, y: Tensor) -> list[Tensor]
     return [g.view_as(p) for g, p in zip(gradients, stack.parameters, strict=True)]
 
 
-def private_gradients(stack: StackInTraining, x: Tensor, y: Tensor) -> tuple[ClippedGradients, str]:
+def private_gradients(
+    stack: StackInTraining, x: Tensor, y: Tensor, batch: int = 0
+) -> tuple[ClippedGradients, str]:
     """Clipped gradients for DP-SGD, tried on records [n, ...]; see `clipped_gradients`."""
     models = len(stack.parameters[0])
     few = x.expand(models, *x.shape), y.expand(models, *y.shape)
     state = stack.parameters, stack.buffers
-    return clipped_gradients(stack.network.module, *state, *few, record_losses)
+    return clipped_gradients(stack.network.module, *state, *few, record_losses, batch)
 
 
 def record_losses(outputs: Tensor, y: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from privnets.membership.user_models.module_stacks import (
     private_gradients,
     train,
 )
-from privnets.membership.user_models.module_trials import ModuleSource
+from privnets.membership.user_models.module_trials import ASKED_AT_ONCE, ModuleSource
 from privnets.membership.user_models.output_training import (
     OutputRequest,
     OutputTrainer,
@@ -38,7 +38,6 @@ from privnets.randomness import generator
 _CPU_MODELS, _GPU_MODELS = 16, 256
 # Parameters and inputs of a batch, over all models that train at once.
 _CPU_NUMBERS, _GPU_NUMBERS = 2**23, 2**30
-_ASKED_AT_ONCE = 32  # activations of more records exceed the cache
 
 
 class ModuleTrainer(OutputTrainer):
@@ -200,7 +199,7 @@ class ModuleJob:
     @torch.no_grad()
     def answers(self, stack: StackInTraining, x: Tensor) -> Tensor:
         """Outputs [S, n, outputs] of records [S, n, ...] in evaluation mode."""
-        parts = torch.split(x, _ASKED_AT_ONCE, dim=1)
+        parts = torch.split(x, ASKED_AT_ONCE, dim=1)
         # A module may change its inputs, which other models share.
         answers = [stack(part.clone(), training=False) for part in parts]
         return self.source.shaped(torch.cat(answers, dim=1), x.shape[1])

@@ -31,6 +31,7 @@ from privnets.networks.module_stacks import (
 )
 from privnets.randomness import generator
 
+ASKED_AT_ONCE = 32  # activations of more records exceed the cache
 _TRIAL_RECORDS, _SEARCHED_RECORDS = 4, 10_000
 # Convolutions of a stack are grouped, which a CPU computes up to twice slower for larger images.
 _MAX_PIXELS = 512
@@ -153,14 +154,15 @@ class ModuleSource:
     def _try_evaluation(self, module: torch.nn.Module) -> None:
         x, _ = self.few()
         outputs = module(x.clone())
-        self.shaped(outputs[None] if isinstance(outputs, Tensor) else outputs, len(x))
+        values = self.shaped(outputs[None] if isinstance(outputs, Tensor) else outputs, len(x))
+        self._check_logits(values)
 
         def answer(records: Tensor) -> Tensor:
             with seeded(0):
                 answers: Tensor = module(records.clone())
             return answers
 
-        if mixes_records(answer, x):
+        if mixes_records(answer, x, ASKED_AT_ONCE):
             tensors, state = _copies(module), attributes(module)
             answer(x)
             changed = [*_changed_names(tensors, module), changed_attribute(state, module)]
@@ -170,11 +172,18 @@ class ModuleSource:
     def _try_training(self, module: torch.nn.Module) -> None:
         x, y = self.few()
         outputs = self.shaped(module(x)[None], len(x))
+        self._check_logits(outputs)
         if not outputs.requires_grad:
             raise self._refusal("has outputs that do not depend on parameters that train")
         trained, _ = split_tensors(module)
         loss = record_losses(outputs, y[None]).mean()
         torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+
+    def _check_logits(self, outputs: Tensor) -> None:
+        """Refuses probabilities of classes, which would count as logits."""
+        in_range = bool(((outputs >= 0) & (outputs <= 1)).all())
+        if self.outputs > 1 and in_range and bool(((outputs.sum(-1) - 1).abs() < 1e-3).all()):
+            raise self._refusal("returns probabilities; return logits (leave out the last softmax)")
 
     def _check_shared(self, shared: list[str], changing: set[str]) -> None:
         """Refuses modules that share a tensor that changes: each would train the others."""
@@ -188,7 +197,8 @@ class ModuleSource:
     def _try_private_training(self, module: torch.nn.Module) -> None:
         stack = StackInTraining.alone(module, str(self.x.device))
         try:
-            private_gradients(stack, *self.few())
+            batch = round(self.config.sample_rate * self.config.train_size)
+            private_gradients(stack, *self.few(), batch)
         except Exception as error:  # any exception of the user's code
             raise self._refusal(f"cannot train by DP-SGD: {describe_error(error)}") from error
 
