@@ -88,9 +88,8 @@ class Products(ExampleGradients):
     def squares(self) -> Tensor:
         """Uses the products of positions, or each example's gradient if that is smaller."""
         positions = self.left.shape[3]
-        # Norms over all positions, whose product is no smaller than the sum, take less time.
-        left, right = (torch.linalg.vector_norm(t, dim=(3, 4)) for t in (self.left, self.right))
-        largest: Tensor = (left * right).square_().sum(2)
+        left, right = (torch.linalg.vector_norm(t, dim=-1) for t in (self.left, self.right))
+        largest: Tensor = (left * right).sum(3).square_().sum(2)
         if positions == 1:
             return largest
         if positions**2 > self.left.shape[4] * self.right.shape[4]:
