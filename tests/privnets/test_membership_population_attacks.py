@@ -183,9 +183,9 @@ class _NoisePredictor(Predictor):
         value = self._log_odds.gather(1, chosen)
         return Outputs(-torch.nn.functional.logsigmoid(value), (value > 0).double(), value)
 
-    def predict(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def predict(self, index: torch.Tensor, models: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The second of two classes where log-odds are above 0, and log-probabilities."""
-        value = self.at(index).value
+        value = self.at(index).value[:models]
         both = torch.stack([-value, value], -1)
         return (value > 0).long(), torch.nn.functional.logsigmoid(both)
 
