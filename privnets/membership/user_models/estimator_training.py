@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import TimeoutError as JobTimeoutError
 from typing import Final, cast
 
 import numpy as np
 import torch
+from joblib.externals.loky import ProcessPoolExecutor
 from sklearn.utils.parallel import Parallel, delayed
 
 from privnets.data import UserFormError
@@ -33,12 +33,15 @@ class EstimatorTrainer(OutputTrainer):
     def check(self, config: MembershipConfig) -> None:
         """Trains the first model, as a sweep will; see `EstimatorModel.try_training`."""
         request = OutputRequest.draw(config, Universe.load(config, "cpu"))
+        (task,) = _fit_tasks(request, range(1))
+        pool = ProcessPoolExecutor(max_workers=1)
         try:
-            # Of one job, joblib makes no process.
-            pool = Parallel(n_jobs=2, timeout=_TRIAL_SECONDS)
-            (answers,) = pool(delayed(each.run)() for each in _fit_tasks(request, range(1)))
-        except (JobTimeoutError, BrokenProcessPool):
+            answers = pool.submit(task.run).result(_TRIAL_SECONDS)
+        except (TimeoutError, BrokenProcessPool):
             return
+        finally:
+            # An idle worker would keep this command's output open after its end.
+            pool.shutdown(kill_workers=True)
         failure = answers
         if not isinstance(answers, str):
             failure = self.describe_lack(request, range(1), torch.from_numpy(answers[0][None]))
