@@ -1,6 +1,7 @@
 """Studies of the user's own target models: swept parameters, and errors with lines."""
 
 import pandas as pd
+import psutil
 import pytest
 
 from privnets.membership.user_models import estimator_training
@@ -137,3 +138,11 @@ def test_mistakes_in_data_and_model_are_reported_together(write):
     for part in ("dataset.target: got 'outcom'", "dataset.ignore: got 'nam'", "model.sklearn: got"):
         assert part in message
     assert "user_files.py" not in message
+
+
+def test_the_process_that_tried_an_estimator_ends_with_the_trial(write):
+    """It would keep the output of a check on a cluster open, for which `submit` waits."""
+    before = set(psutil.Process().children(recursive=True))
+    make_plan(load(write(STUDY)))
+    left = set(psutil.Process().children(recursive=True)) - before
+    assert not [each for each in left if "popen_loky" in " ".join(each.cmdline())]
