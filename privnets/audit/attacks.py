@@ -76,7 +76,7 @@ def _threshold(name: str, paper: str) -> AuditAttack:
     return AuditAttack(name, "threshold", lambda models: models.values[name][models.targets], paper)
 
 
-def _compared(
+def _reference_attack(
     name: str,
     family: Family,
     formula: Callable[[ComparedSignals], Array],
@@ -124,18 +124,22 @@ def _difference(models: ModelSignals) -> Array:
     return compared.logs - compared.references.moments(logs, member=False).mean
 
 
-LIRA_ONLINE: Final = _compared("lira_online", "online", attack_formulas.lira_online, _CARLINI)
-LIRA_OFFLINE: Final = _compared("lira_offline", "offline", attack_formulas.lira_offline, _CARLINI)
-RMIA_ONLINE: Final = _compared(
+LIRA_ONLINE: Final = _reference_attack(
+    "lira_online", "online", attack_formulas.lira_online, _CARLINI
+)
+LIRA_OFFLINE: Final = _reference_attack(
+    "lira_offline", "offline", attack_formulas.lira_offline, _CARLINI
+)
+RMIA_ONLINE: Final = _reference_attack(
     "rmia_online", "online", attack_formulas.rmia_online, _ZARIFZADEH, needs_confidence=True
 )
-RMIA_OFFLINE: Final = _compared(
+RMIA_OFFLINE: Final = _reference_attack(
     "rmia_offline", "offline", attack_formulas.rmia_offline, _ZARIFZADEH, needs_confidence=True
 )
-BAVARIA_ONLINE: Final = _compared(
+BAVARIA_ONLINE: Final = _reference_attack(
     "bavaria_online", "online", attack_formulas.bavaria_online, _BRANNVALL
 )
-BAVARIA_OFFLINE: Final = _compared(
+BAVARIA_OFFLINE: Final = _reference_attack(
     "bavaria_offline", "offline", attack_formulas.bavaria_offline, _BRANNVALL
 )
 DIFFERENCE: Final = AuditAttack(

@@ -249,7 +249,7 @@ class AuditResult:
         return pd.DataFrame(rows, columns=["attack", "family", "fpr", "tpr", "ci_low", "ci_high"])
 
     @cached_property
-    def inverted(self) -> tuple[str, ...]:
+    def inverted_signals(self) -> tuple[str, ...]:
         """Signals on which members score lower than others: their AUC's interval is below 1/2.
 
         No gate may pass then: the sign of a signal or of `member` is wrong, or the records differ
@@ -262,10 +262,12 @@ class AuditResult:
 
     @property
     def inversion(self) -> str:
-        """Sentence that asks for the sign of `inverted` signals; empty without one."""
-        if not self.inverted:
+        """Sentence that asks for the sign of `inverted_signals`; empty without one."""
+        if not self.inverted_signals:
             return ""
-        return sentences.inversion(self.inverted, self._trials[self.inverted[0]].area())
+        return sentences.inversion(
+            self.inverted_signals, self._trials[self.inverted_signals[0]].area()
+        )
 
     @cached_property
     def verdict(self) -> str:

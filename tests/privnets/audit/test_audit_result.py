@@ -212,7 +212,7 @@ def likelihoods() -> tuple[np.ndarray, np.ndarray]:
 def test_signals_of_the_wrong_sign_are_named(name, sign, swapped) -> None:
     p, member = likelihoods()
     audit = privnets.audit_signals({name: sign(p)}, member != swapped)
-    assert audit.inverted == (name,)
+    assert audit.inverted_signals == (name,)
     assert f"Members score LOWER than others on `{name}`" in audit.verdict
     assert "Is the sign right?" in repr(audit)
     expected = roc_auc_score(member, p)
@@ -223,11 +223,11 @@ def test_signals_of_the_wrong_sign_are_named(name, sign, swapped) -> None:
 def test_signals_of_the_right_sign_and_useless_ones_are_not_called_inverted() -> None:
     p, member = likelihoods()
     audit = privnets.audit_signals({"confidence": p}, member)
-    assert (audit.inverted, audit.inversion) == ((), "")
+    assert (audit.inverted_signals, audit.inversion) == ((), "")
     found = []
     for seed in range(200):
         scores, member = gaussian_scores(0.0, 200, seed)
-        found.append(bool(privnets.audit_signals({"score": scores[0]}, member[0]).inverted))
+        found.append(bool(privnets.audit_signals({"score": scores[0]}, member[0]).inverted_signals))
     assert 0 < np.mean(found) <= 0.06  # nominal: one side of 95%
 
 
@@ -238,7 +238,7 @@ def test_entropies_do_not_say_that_signs_are_wrong_where_the_loss_says_otherwise
     signals = {"probabilities": np.stack([true, 1 - true], axis=1)}
     audit = privnets.audit_signals(signals, member, labels=np.zeros(600, int))
     assert audit.table.loc["entropy", "auc.ci_high"] < 0.5 < audit.table.loc["loss", "auc.ci_high"]
-    assert audit.inverted == ()
+    assert audit.inverted_signals == ()
 
 
 @pytest.mark.parametrize(
