@@ -9,7 +9,7 @@ from sweeps import FrontierSampler
 
 pytest.importorskip("optuna.testing.pytest_samplers", reason="Optuna has them from 4.8")
 
-from optuna.testing import pytest_samplers  # noqa: E402
+from optuna.testing import pytest_samplers
 
 
 class TestFrontierSampler(
