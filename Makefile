@@ -20,7 +20,7 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' ben
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo test test-slow tests-with-ray tests-of-privnets other-tests tests-of-tracking
-.PHONY: test-versions test-lowest test-newest lint docs claims bench benchmarks-page audit licences clean
+.PHONY: test-versions test-lowest test-newest lint docs record pages bench benchmarks-page audit licences clean
 
 help: ## Describe each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,8 +74,11 @@ lint: $(INSTALLED) ## Check style, formatting, types and the layers of packages
 docs: $(INSTALLED) ## Build the documentation into docs/_build/html, warnings as errors
 	$(BIN)/python -m sphinx -W --keep-going -q -E -b html docs docs/_build/html
 
-claims: $(INSTALLED) ## Run the sweeps of docs/claims.yaml that are unfinished; write docs/claims.md
-	$(BIN)/python docs/claims_page.py --storage $(STORAGE) --tracking-uri $(TRACKING)
+record: $(INSTALLED) ## Train the sweeps of docs/recorded.yaml that are unfinished; record them; write pages
+	$(BIN)/python docs/recorded_pages.py record --storage $(STORAGE) --tracking-uri $(TRACKING)
+
+pages: $(INSTALLED) ## Write docs/claims.md and docs/results.md from the recorded sweeps
+	$(BIN)/python docs/recorded_pages.py write
 
 bench: $(INSTALLED) ## Run the benchmarks; they append to benchmarks/results
 	@for module in $(BENCHMARKS); do \

@@ -43,7 +43,6 @@ from sweeps.analysis.text import format_setting
 from sweeps.errors import InputError
 from sweeps.store.asks import AskRecord, read_asks
 from sweeps.store.codec import parse_object
-from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
 from sweeps.store.reader import (
@@ -55,6 +54,7 @@ from sweeps.store.reader import (
     is_metric_column,
     replicate_table,
 )
+from sweeps.store.recorded import open_ledger
 from sweeps.study.spec import Bounds, Study
 
 PHASE = "phase"
@@ -377,10 +377,12 @@ class Result:
 def open_result(sweep: str, storage: str | None = None) -> Result:
     """Reads a sweep, running or ended, from a storage directory or URI.
 
+    `recorded:NAME` reads a finished sweep that comes with the project.
+
     Raises:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
-    return Result.read(Ledger(storage or DEFAULT_STORAGE, sweep))
+    return Result.read(open_ledger(sweep, storage))
 
 
 def is_only_searched(points: pd.DataFrame) -> pd.Series[bool]:

@@ -42,6 +42,7 @@ from sweeps.report.display import load_plots
 from sweeps.report.findings import findings_markdown, findings_text, judge_sweep
 from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import list_sweeps
+from sweeps.store.recorded import PREFIX
 from sweeps.store.transfer import ARCHIVE_FILE, unpack_sweep
 
 _MLFLOW_METRICS = 4
@@ -279,6 +280,7 @@ def report(
     results = [_open(name, storage, tracking_uri, address) for name in dict.fromkeys(sweeps)]
     if figures is None:
         is_copy = tracking_uri is not None or address is not None
+        is_copy |= any(name.startswith(PREFIX) for name in sweeps)
         path = output or _report_path(results, is_copy)
         typer.echo(load_plots().write_report(results, path))
         return

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 import privnets
 from privnets.config import flatten
 from privnets.fields import describe_fields
+from sweeps.analysis.tables import Table
 from sweeps.analysis.text import first_sentence, format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Storage, Study
 from sweeps.cli.terminal import print_table, say, say_sentence, say_wrapped
@@ -22,6 +23,9 @@ from sweeps.planning.calibration import cached_curves
 from sweeps.planning.costs import cost_seconds, format_duration
 from sweeps.planning.packing import local_capacity, make_packs
 from sweeps.planning.plan import Plan, make_plan
+from sweeps.store.ledger import Ledger, list_sweeps
+from sweeps.store.manifest import read_manifest
+from sweeps.store.recorded import PREFIX, recorded_storage
 from sweeps.study import spec
 from sweeps.study.loader import load, study_names
 from sweeps.study.search_space import Axis, grid_size
@@ -42,12 +46,19 @@ _SECTIONS: Final[Mapping[str, type[BaseModel]]] = {
 
 def list_studies(
     sweeps: Annotated[bool, typer.Option("--sweeps", help="List your sweeps instead.")] = False,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="List the sweeps that come with the project.")
+    ] = False,
     storage: Storage = None,
 ) -> None:
     """List the packaged studies: size, cost, and the figure that each reproduces.
 
-    With --sweeps, list the sweeps of a storage: state, points, age.
+    With --sweeps, list the sweeps of a storage: state, points, age. With --recorded, list finished
+    sweeps that every command which reads results opens as recorded:NAME.
     """
+    if recorded:
+        print_table(_recorded_table())
+        return
     if sweeps:
         # It loads what reads results, which takes a second.
         from sweeps.cli.status import sweep_table
@@ -60,6 +71,18 @@ def list_studies(
         # The rest of a description is for `sweeps show`.
         say_wrapped(f"    {first_sentence(study.description)}{_source(study)}", "    ")
     say_wrapped(f"Times are those of training alone, {_START}.", "")
+
+
+def _recorded_table() -> Table:
+    """Table of the recorded sweeps."""
+    storage, rows = recorded_storage(), []
+    for name in list_sweeps(storage):
+        manifest = read_manifest(Ledger(storage, name))
+        plan, commit = manifest.plan, (manifest.git_commit or "unknown")[:7]
+        sizes = format_count(plan.points, "point"), format_count(len(plan.seeds), "replicate")
+        version = f"{manifest.study.experiment} {plan.experiment_version}"
+        rows.append((PREFIX + name, manifest.study.name, " x ".join(sizes), version, commit))
+    return Table(("sweep", "study", "size", "experiment", "commit"), tuple(rows))
 
 
 def fields(

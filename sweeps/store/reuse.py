@@ -18,6 +18,7 @@ from sweeps.store.checkpoints import ReplicateKey
 from sweeps.store.codec import replicate_keys
 from sweeps.store.ledger import Ledger, list_sweeps
 from sweeps.store.manifest import Manifest, ReusedSweep, read_manifest, write_manifest
+from sweeps.store.recorded import PREFIX, open_ledger
 
 AUTO: Final = "auto"
 _KEY_COLUMNS: Final = ("point_id", "seed", "failure", "stopped")
@@ -27,7 +28,8 @@ def find_sources(names: Sequence[str], ledger: Ledger) -> list[Ledger]:
     """Ledgers of the sweeps to reuse.
 
     Args:
-        names: `SWEEP` of the ledger's storage, `STORAGE/SWEEP`, or `auto` for all of its storage.
+        names: `SWEEP` of the ledger's storage, `STORAGE/SWEEP`, `recorded:SWEEP`, or `auto` for
+            all of its storage.
         ledger: Ledger that the trainings are copied to.
 
     Raises:
@@ -35,6 +37,9 @@ def find_sources(names: Sequence[str], ledger: Ledger) -> list[Ledger]:
     """
     sources = []
     for name in names:
+        if name.startswith(PREFIX):
+            sources.append(open_ledger(name))
+            continue
         storage, _, sweep = name.rpartition("/")
         own = list_sweeps(ledger.storage) if name == AUTO else [sweep]
         sources += [Ledger(storage or ledger.storage, each) for each in own]

@@ -199,8 +199,8 @@ def test_the_quickstart_needs_no_download(tmp_path, monkeypatch):
     assert not plan.notes
 
 
-def test_sweeps_of_the_claims_page_are_valid_studies_with_claims():
-    listed = parse_yaml((ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8")).value
+def test_recorded_sweeps_are_valid_studies_with_claims():
+    listed = parse_yaml((ROOT / "docs" / "recorded.yaml").read_text(encoding="utf-8")).value
     assert {sweep["study"] for sweep in listed} >= {*FIGURES, "amnist-alpha", "eco-alpha"}
     for sweep in listed:
         study = load(sweep["study"], sweep.get("settings", ()))
