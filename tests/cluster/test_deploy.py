@@ -192,7 +192,7 @@ def test_kustomize_sets_the_image_everywhere(folder: str, kinds: set[str]) -> No
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert {document["kind"] for document in yaml.safe_load_all(built.stdout)} == kinds
-    assert set(re.findall(r"\bimage: (.*)", built.stdout)) <= {"registry.example/sweeps:0.1.0"}
+    assert set(re.findall(r"\bimage: (.*)", built.stdout)) <= {"registry.example/sweeps:0.2.0"}
     assert "*" not in built.stdout, "nothing is left for others to resolve"
 
 
