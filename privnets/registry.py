@@ -113,8 +113,23 @@ EXPERIMENTS: Final[Registry[Experiment]] = Registry(
 
 
 def experiment(name: str) -> Experiment:
-    """Returns the experiment with this name; see `Registry.get`."""
+    """Returns the experiment with this name, or that of the function at `module:name`.
+
+    Raises:
+        ValueError: If no experiment has this name.
+        ExtensionError: If it cannot be loaded.
+        UserFormError: If the function is no experiment; see `privnets.own_experiment`.
+    """
+    if is_own_experiment(name):
+        from privnets.own_experiment import own_experiment
+
+        return own_experiment(name)
     return EXPERIMENTS.get(name)
+
+
+def is_own_experiment(name: str) -> bool:
+    """Returns whether an experiment's name is the location of a user's function."""
+    return ":" in name
 
 
 def experiments() -> dict[str, Experiment]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 import privnets
 from privnets.config import flatten
 from privnets.fields import describe_fields
+from privnets.registry import is_own_experiment
 from sweeps.analysis.tables import Table
 from sweeps.analysis.text import first_sentence, format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Storage, Study
@@ -95,7 +96,7 @@ def fields(
     The values are the type and its bounds, or the allowed names.
     """
     names = [*privnets.experiments(), *_SECTIONS]
-    if name not in names:
+    if name not in names and not is_own_experiment(name):
         raise InputError(
             f"nothing named {name!r} has fields; expected {describe_choices(names, name)}"
         )

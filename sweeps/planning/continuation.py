@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import privnets
 from privnets.config import flatten
+from privnets.registry import is_own_experiment
 from sweeps.errors import InputError
 from sweeps.planning.plan import (
     Plan,
@@ -130,13 +131,14 @@ def require_packaged_names(manifest: Manifest) -> None:
 
 
 def names_user_files(study: Study) -> bool:
-    """Whether a value is a mapping, as the user's own data, models and problems are.
+    """Whether a study names the user's code or files: its experiment, or a value that is a mapping.
 
     Problems on faces are mappings, too, and name packaged collections alone.
     """
     names = [*flatten(study.constants), *study.space]
     packaged = {_field(name) for name in names if name.endswith(".faces")}
-    return any("." in name and _field(name) not in packaged for name in names)
+    is_own = is_own_experiment(study.experiment)
+    return is_own or any("." in name and _field(name) not in packaged for name in names)
 
 
 def names_only_others(recorded: Study, study: Study) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import privnets
+from privnets.registry import is_own_experiment
 from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import FLAG_TEXTS, raised_flags
 from sweeps.analysis.results import Result
@@ -45,7 +46,10 @@ def judge_sweep(result: Result) -> SweepFindings:
     facts = [settings or "as packaged"]
     if result.pending:
         facts.append(f"{result.pending} of {format_count(result.size, 'point')} unfinished")
-    if plan.experiment_version != (now := privnets.experiment(study.experiment).version):
+    # The source of a user's experiment is part of each point's id; judging does not run it.
+    is_own = is_own_experiment(study.experiment)
+    now = plan.experiment_version if is_own else privnets.experiment(study.experiment).version
+    if plan.experiment_version != now:
         facts.append(f"version {plan.experiment_version} of the experiment (now {now})")
     raised = raised_flags(result.points)
     flagged = result.points.loc[raised.any(axis=1), "point_id"]

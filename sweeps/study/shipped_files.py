@@ -76,7 +76,8 @@ def _named_files(folder: Path, text: str) -> dict[str, Path]:
 
 
 def _texts(study: Study) -> Iterator[str]:
-    """Texts in mappings, which only the author's own data and models are."""
+    """The experiment, and texts in mappings, which only the author's own data and models are."""
+    yield study.experiment
     for name, value in flatten(study.constants).items():
         if "." in name and isinstance(value, str):
             yield value

@@ -61,12 +61,15 @@ def validate_study(
     """
     if ("experiment",) in invalid:
         return ValidationResult(())
+    user_files.set_folder(study.source.folder)
     try:
         experiment = privnets.experiment(study.experiment)
+    except UserFormError as error:
+        unfit = FieldError(("experiment",), error.given, error.expected)
+        return ValidationResult((study.source.locate(unfit),))
     except (ValueError, ExtensionError) as error:
         unknown = _registry_error(("experiment",), study.experiment, EXPERIMENTS, error)
         return ValidationResult((study.source.locate(unknown),))
-    user_files.set_folder(study.source.folder)
     validator = StudyValidator(study, experiment, invalid, data)
     configs = validator.run()
     found = without_meant(merge_values(validator.errors), study.source.places)

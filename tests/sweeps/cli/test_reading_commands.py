@@ -231,3 +231,15 @@ def test_a_bound_undefined_at_every_point_is_no_column(run, storage):
         front.fillna({"bound/advantage": 0.5}), result.objectives, result.swept_fields
     )
     assert "bound/advantage" in known.columns
+
+
+def test_reading_a_sweep_of_an_own_experiment_runs_none_of_its_code(run, storage):
+    source = Ledger(str(storage), SWEEP)
+    study = {**open_result(SWEEP, str(storage)).study.to_dict(), "experiment": "absent:train"}
+    target = Ledger(str(storage), "own")
+    spec = {**source.read_spec(), "sweep": "own", "study": study}
+    target.write_spec(spec)
+    target.write_pack("all", source.read_points())
+    assert run("pareto", "own", "--where", f"{ACCURACY} >= 0.1")[0] == 0
+    assert run("claims", "own")[0] == 0
+    assert run("report", "own", "-o", "own.html")[0] == 0

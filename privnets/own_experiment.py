@@ -1,0 +1,130 @@
+"""Experiments of users: a function of named settings that returns metrics.
+
+A study names one as `experiment: "module:function"`; the module lies in the study's folder or is
+installed. The function's parameters are the fields, `seed` among them, with their types and
+defaults. Its attribute `metrics` maps each metric that it returns to `min` or `max`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import NoneType
+from typing import Any, ClassVar, Final, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import Field, create_model
+
+from privnets.config import ExperimentConfig
+from privnets.contract import Cost, Direction, Experiment, InvalidField, Stage, State
+from privnets.data.files import UserFormError
+from privnets.data.user_files import folder, import_object, source_digest
+from privnets.points import Replicate
+
+_SCALARS: Final = (bool, int, float, str)
+_MEMORY: Final = 2**28
+_loaded: dict[tuple[str, ...], FunctionExperiment] = {}
+
+
+def own_experiment(location: str) -> FunctionExperiment:
+    """Returns the experiment of the function at `module:name`; the same until its source changes.
+
+    Raises:
+        UserFormError: If the function cannot be imported, or is not as this module describes.
+    """
+    key = (location, str(folder()), source_digest(location, "experiment"))
+    if key not in _loaded:
+        _loaded[key] = FunctionExperiment(location)
+    return _loaded[key]
+
+
+class FunctionExperiment(Experiment):
+    """Experiment of one function of the user."""
+
+    version = 1
+    data_field: ClassVar[str] = "experiment"
+
+    def __init__(self, location: str) -> None:
+        """Reads the function's signature and metrics; see `own_experiment`."""
+        function = import_object(location, "experiment")
+        if not callable(function):
+            raise UserFormError("experiment", f"{location}, which is {function!r}", "a function")
+        self.name = location  # type: ignore[misc]
+        self._function: Callable[..., Mapping[str, float]] = function
+        self.objectives = _read_metrics(location, function)  # type: ignore[misc]
+        self.Config = _read_fields(location, function)  # type: ignore[misc]
+
+    def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
+        """All metrics of the function."""
+        return self.objectives
+
+    def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
+        """The metrics that the function declares."""
+        return tuple(self.objectives)
+
+    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
+        """None: the function itself raises for values that it cannot take."""
+        return []
+
+    def fingerprint(self, config: ExperimentConfig) -> str:
+        """Digest of the function's module and of the modules in its folder that it imports."""
+        return source_digest(self.name, "experiment")
+
+    def cost(self, config: ExperimentConfig) -> Cost:
+        """A guess: only a run shows what the function costs."""
+        return Cost(10.0, _MEMORY)
+
+    def stages(
+        self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
+    ) -> Iterator[Stage]:
+        """Calls the function once for each configuration.
+
+        Raises:
+            ValueError: If it returns other metrics than it declares.
+        """
+        for done, config in enumerate(configs, 1):
+            metrics = dict(self._function(**config.__dict__))
+            if metrics.keys() != self.objectives.keys():
+                raise ValueError(
+                    f"{self.name} must return the metrics {', '.join(self.objectives)}; got "
+                    f"{', '.join(metrics) or 'none'}."
+                )
+            values = {key: float(metrics[key]) for key in self.objectives}
+            replicate = Replicate(config.seed, values, finished_at=time.time())
+            yield Stage(done / len(configs), (self.point(config, replicate),), dict)
+
+
+def _read_metrics(location: str, function: Callable[..., object]) -> Mapping[str, Direction]:
+    metrics = getattr(function, "metrics", None)
+    if not isinstance(metrics, dict) or not metrics or {*metrics.values()} - {"min", "max"}:
+        given = "no attribute metrics" if metrics is None else f"metrics = {metrics!r}"
+        expected = f'{location.partition(":")[2]}.metrics = {{"NAME": "min" or "max", ...}}'
+        raise UserFormError("experiment", f"{location} with {given}", expected)
+    return metrics
+
+
+def _read_fields(location: str, function: Callable[..., object]) -> type[ExperimentConfig]:
+    """Configuration with a field for each parameter of a function."""
+    parameters = inspect.signature(function).parameters
+    if "seed" not in parameters:
+        given, expected = f"{location} without a parameter seed", "seed, a source of all randomness"
+        raise UserFormError("experiment", given, expected)
+    hints = get_type_hints(function)
+    fields: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        default = ... if parameter.default is parameter.empty else parameter.default
+        kind = hints.get(name, type(default))
+        if not _is_scalar(kind):
+            given = f"{location} with the parameter {parameter}"
+            expected = "parameters of the types bool, int, float or str, of a Literal, or None"
+            raise UserFormError("experiment", given, expected)
+        if name != "seed":
+            fields[name] = (kind, Field(default, description=f"parameter of {location}"))
+    return create_model("OwnConfig", __base__=ExperimentConfig, __doc__=function.__doc__, **fields)
+
+
+def _is_scalar(kind: object) -> bool:
+    """Whether all values of a type are scalars: also a `Literal`, or a union of such types."""
+    if get_origin(kind) is Literal:
+        return all(type(value) in _SCALARS for value in get_args(kind))
+    return all(part in (*_SCALARS, NoneType) for part in get_args(kind) or (kind,))
