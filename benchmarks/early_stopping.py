@@ -24,7 +24,7 @@ from benchmarks.harness import alternate, publish
 from privnets import TradeoffPoint, merge_replicates
 from privnets.adversarial import stages
 from privnets.adversarial.evaluation.interim import estimate_objectives
-from privnets.contract import InterimEstimate
+from privnets.statistics.estimates import Estimate
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.planning.packing import Pack
@@ -88,7 +88,7 @@ def _timed_estimates() -> Iterator[list[float]]:
     """Collects the processor time of every call that estimates a member's objectives."""
     seconds: list[float] = []
 
-    def estimate(*args: Any) -> dict[str, InterimEstimate]:
+    def estimate(*args: Any) -> dict[str, Estimate]:
         start = time.process_time()
         estimates = estimate_objectives(*args)
         seconds.append(time.process_time() - start)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from privnets.config import ExperimentConfig, point_id
 from privnets.points import Replicate, TradeoffPoint
+from privnets.statistics.estimates import Estimate
 
 if TYPE_CHECKING:
     import torch
@@ -74,32 +75,19 @@ class Stage:
     live: Callable[[], Mapping[str, float]] = field(default=dict, kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
-class InterimEstimate:
-    """Estimate of an objective at a rung, about the releases or models of that moment.
-
-    Use it only to compare members of one stack: it is cheaper and weaker than the evaluation.
-
-    Attributes:
-        value: In any unit with the same order and direction as the objective, for equal seeds.
-        error: Standard error of `value` within this training, at least 0; NaN if not available.
-    """
-
-    value: float
-    error: float
-
-
 @dataclass(frozen=True)
 class Rung(Stage):
     """Stage at which members may be removed from the stack.
 
     Attributes:
         share: Share of the training that is finished, in (0, 1].
-        estimates: For each unfinished member, in the stack's order: objective to estimate.
+        estimates: For each unfinished member, in the stack's order: objective to an estimate of it
+            about the releases or models of that moment. It is cheaper and weaker than the
+            evaluation, in any unit with the objective's order and direction, for equal seeds.
     """
 
     share: float
-    estimates: tuple[Mapping[str, InterimEstimate], ...]
+    estimates: tuple[Mapping[str, Estimate], ...]
 
 
 class Experiment(ABC):

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.summary import ScoredColumns, summarize_columns
+from privnets.statistics.replicates import ScoredColumns, summarize_columns
 
 Scalar = bool | int | float | str | None
 _EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -144,7 +144,7 @@ class TradeoffPoint:
         """Mean of each metric over replicates, with `.std`, `.ci_low` and `.ci_high` (95%).
 
         Intervals hold the spread between replicates and the error of the test set that they share;
-        see `privnets.summary`. A metric that is undefined in any replicate is NaN.
+        see `privnets.statistics.replicates`. A metric that is undefined in any replicate is NaN.
         """
         replicates = self.succeeded
         keys = sorted({key for r in replicates for key in r.metrics})

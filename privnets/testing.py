@@ -21,11 +21,11 @@ from privnets.adversarial.training.game import Game
 from privnets.audit.attacks import AuditAttack
 from privnets.audit.learned import cross_fit
 from privnets.audit.model_signals import ModelSignals
-from privnets.audit.rates import ScoredTrials
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Stage
 from privnets.membership.attacks import Attack, Population, Trials
 from privnets.membership.attacks.scores import score_guesses
+from privnets.statistics.roc import ScoredTrials
 
 _SPLITS = ("train", "attack", "validation", "test")
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.evaluation.estimates import Estimate
     from privnets.adversarial.records import AttackerGuesses, KnownRows
     from privnets.adversarial.training.losses import Loss
+    from privnets.statistics.estimates import Estimate
 
 
 class Objective(ABC):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.evaluation.estimates import Estimate
     from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
+    from privnets.statistics.estimates import Estimate
 
 NetworkKind = Literal["perceptron", "convolutional", "separable", "recurrent"]
 

@@ -24,7 +24,6 @@ from privnets.adversarial.attackers.panel import (
 from privnets.adversarial.attackers.profiles import PROFILES, ProfileName
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
-from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
 from privnets.adversarial.problem import subsample
 from privnets.adversarial.problems.own import OwnProblem, OwnReference
@@ -33,6 +32,7 @@ from privnets.adversarial.trained_releaser import TrainedReleaser
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.data import DataError
 from privnets.randomness import generator
+from privnets.statistics.estimates import Estimate
 
 _BEST: Final = "privacy/attacker_balanced_accuracy"
 _FLOOR: Final = "floor/attacker_balanced_accuracy"

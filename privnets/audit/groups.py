@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from privnets.audit.files import AuditError
 from privnets.audit.inputs import as_record_values
-from privnets.audit.rates import RateInterval, ScoredTrials, flatten, interval_of_difference
 from privnets.reference_models import BoolArray
+from privnets.statistics.intervals import Interval
+from privnets.statistics.roc import ScoredTrials, flatten
 
 GROUP_METRICS: Final = ("advantage", "auc", "tpr_at_fpr_0.1", "tpr_at_fpr_0.01")
 MIN_GROUP: Final = 30
@@ -67,7 +68,7 @@ def largest_disparities(
     if not pairs:
         return pd.DataFrame()
     level = 1 - (1 - trials.confidence) / len(pairs)
-    rates: dict[Any, dict[str, RateInterval]] = {}
+    rates: dict[Any, dict[str, Interval]] = {}
     for group in large:
         inside = groups == group
         part = replace(trials.select(inside, trials.inflation), confidence=level)
@@ -76,6 +77,6 @@ def largest_disparities(
     for metric in GROUP_METRICS:
         values = {group: rates[group][metric].value for group in large}
         highest, lowest = max(large, key=values.__getitem__), min(large, key=values.__getitem__)
-        found = interval_of_difference(rates[highest][metric], rates[lowest][metric])
+        found = rates[highest][metric] - rates[lowest][metric]
         rows[metric] = {"highest": highest, "lowest": lowest, **flatten({"difference": found})}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("metric")

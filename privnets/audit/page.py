@@ -18,7 +18,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from privnets.audit.groups import GROUP_METRICS
-from privnets.audit.rates import METRICS
+from privnets.statistics.roc import METRICS
 
 if TYPE_CHECKING:
     from privnets.audit.result import AuditResult

@@ -19,10 +19,10 @@ from privnets.audit.files import SAVED, AuditError
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.audit.groups import largest_disparities, measure_groups
 from privnets.audit.model_signals import ModelSignals
-from privnets.audit.rates import CONVENTIONS, METRICS, RATE_OF, Convention, ScoredTrials, flatten
 from privnets.audit.selection import EPSILON, ScoredAttacks
 from privnets.audit.sentences import EXPOSED_RATE, EXPOSURE
 from privnets.reference_models import Array, BoolArray
+from privnets.statistics.roc import CONVENTIONS, METRICS, RATE_OF, Convention, ScoredTrials, flatten
 
 _SIGNED = ("loss", "confidence", "logit", "score")
 

@@ -16,9 +16,9 @@ from privnets.audit.attacks import AUDIT_ATTACKS, FAMILIES, AuditAttack, Family
 from privnets.audit.files import AuditError
 from privnets.audit.learned import cross_fit, rank, split_records
 from privnets.audit.model_signals import ModelSignals
-from privnets.audit.rates import RATE_OF, RATES, ScoredTrials, flatten
 from privnets.audit.signals import MIN_RECORDS
 from privnets.reference_models import Array, BoolArray
+from privnets.statistics.roc import RATE_OF, RATES, ScoredTrials, flatten
 
 EPSILON: Final = "epsilon_lower_bound"
 EXPECTED: Final = "expected_false_positives_at_fpr_{:g}"

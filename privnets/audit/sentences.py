@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import expit
 
 from privnets.audit.attacks import Family
-from privnets.audit.rates import RateInterval
 from privnets.audit.selection import EXPECTED
 from privnets.data.columns import describe_classes
+from privnets.statistics.intervals import Interval
 
 if TYPE_CHECKING:
     from privnets.audit.result import AuditResult
@@ -70,7 +70,7 @@ def _disparity(result: AuditResult) -> str:
     )
 
 
-def inversion(names: Sequence[str], area: RateInterval) -> str:
+def inversion(names: Sequence[str], area: Interval) -> str:
     """Question for the sign of signals, of which the first one has this AUC."""
     return (
         f"Members score LOWER than others on {' and '.join(f'`{name}`' for name in names)}: the "

@@ -8,42 +8,36 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from privnets.statistics.estimates import Estimate
+
 # Fewer records than this for each coefficient would fit the regression to noise.
 _RECORDS_PER_COEFFICIENT = 10
 _LARGEST_SQUARED_DISTANCE = 20.0
 
 
-@dataclass(frozen=True)
-class Mean:
-    """Estimate of a mean with its standard error."""
+def mean_over(values: Tensor) -> Estimate:
+    """Mean of independent values, shape [R]."""
+    return Estimate(float(values.mean()), float(values.std() / math.sqrt(len(values))))
 
-    value: float
-    error: float
 
-    @classmethod
-    def over(cls, values: Tensor) -> Mean:
-        """Mean of independent values, shape [R]."""
-        return cls(float(values.mean()), float(values.std() / math.sqrt(len(values))))
+def two_way_mean(
+    by_model: Tensor, influence: Tensor, counted: Tensor, unseen_share: float
+) -> Estimate:
+    """Mean of a statistic over J models, each measured at some of the same K records.
 
-    @classmethod
-    def two_way(
-        cls, by_model: Tensor, influence: Tensor, counted: Tensor, unseen_share: float
-    ) -> Mean:
-        """Mean of a statistic over J models, each measured at some of the same K records.
-
-        Args:
-            by_model: Values, shape [J].
-            influence: Influence of each record on each value, summing to 0 over records, [J, K].
-            counted: Records at which a model is measured, shape [J, K].
-            unseen_share: Share of all records that is not among the K. If it is 0, the choice of
-                records adds no error.
-        """
-        mean = by_model.mean()
-        own = (by_model - mean)[:, None] * counted / counted.sum(1, keepdim=True)
-        influence = (influence + own) / len(by_model)
-        models = influence.sum(1).square().sum()
-        records = (influence.sum(0).square().sum() - influence.square().sum()).clamp_min(0)
-        return cls(float(mean), float((models + unseen_share * records).sqrt()))
+    Args:
+        by_model: Values, shape [J].
+        influence: Influence of each record on each value, summing to 0 over records, [J, K].
+        counted: Records at which a model is measured, shape [J, K].
+        unseen_share: Share of all records that is not among the K. If it is 0, the choice of
+            records adds no error.
+    """
+    mean = by_model.mean()
+    own = (by_model - mean)[:, None] * counted / counted.sum(1, keepdim=True)
+    influence = (influence + own) / len(by_model)
+    models = influence.sum(1).square().sum()
+    records = (influence.sum(0).square().sum() - influence.square().sum()).clamp_min(0)
+    return Estimate(float(mean), float((models + unseen_share * records).sqrt()))
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ class ControlVariate:
         """
         return cls(covariates[asked], covariates.mean(0))
 
-    def mean(self, values: Tensor) -> Mean:
+    def mean(self, values: Tensor) -> Estimate:
         """Mean over all records of a value measured at the attacked ones, shape [R].
 
         It is the mean over all records of a least-squares fit, whose residuals have mean 0 over
@@ -76,7 +70,7 @@ class ControlVariate:
         """
         count, coefficients = self.asked.shape
         if count < _RECORDS_PER_COEFFICIENT * coefficients:
-            return Mean.over(values)
+            return mean_over(values)
         scale = self.asked.square().mean(0).sqrt().clamp_min(1e-300)
         design = self.asked / scale
         # The driver `gelsd` serves covariates that are linearly dependent, as at p = 1.
@@ -84,7 +78,7 @@ class ControlVariate:
         fitted = design @ solution[:, 0].to(design)
         variance = (values - fitted).square().sum() / (count - coefficients)
         prediction = (self.population / scale) @ solution[:, 0].to(design)
-        return Mean(float(prediction), math.sqrt(float(variance) / count))
+        return Estimate(float(prediction), math.sqrt(float(variance) / count))
 
 
 def influence_covariates(

@@ -33,7 +33,7 @@ from privnets.membership.config import (
     too_few_non_members,
     utilities,
 )
-from privnets.membership.estimates import Mean
+from privnets.membership.estimates import mean_over
 from privnets.membership.groups import group_metrics
 from privnets.membership.leakage import Sides
 from privnets.membership.observations import Observations
@@ -41,6 +41,7 @@ from privnets.membership.private.evidence import epsilon_lower_bound
 from privnets.membership.private.guarantee import guarantee_of
 from privnets.points import Curve, Replicate
 from privnets.randomness import generator
+from privnets.statistics.estimates import Estimate
 
 # Confidence of a test of all attacks together, which is divided among them (Bonferroni).
 _CONFIDENCE = 0.95
@@ -60,7 +61,7 @@ class MetricTable:
     notes: dict[str, str] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
 
-    def set_metric(self, key: str, estimate: Mean) -> None:
+    def set_metric(self, key: str, estimate: Estimate) -> None:
         """Sets a metric and its standard error."""
         self.metrics[key], self.errors[key] = estimate.value, estimate.error
 
@@ -124,7 +125,7 @@ def _parameter_leakage(
         table.mark_undefined(reason or "", *PARAMETER_LEAKAGE, *bounds)
         return records
     rho_kl = leakage.extrapolated_jeffreys(sides, halves)
-    mean = Mean.over if observed.control is None else observed.control.mean
+    mean = mean_over if observed.control is None else observed.control.mean
     table.set_metric("privacy/rho_kl", mean(rho_kl))
     table.set_metric("privacy/rho_kl_plugin", mean(leakage.jeffreys_plugin(sides)))
     table.metrics["privacy/median_record_rho_kl"] = float(rho_kl.quantile(0.5))
@@ -174,7 +175,7 @@ def _information(table: MetricTable, observed: Observations, sides: Sides, seed:
     normals = torch.from_numpy(draws).to(sides.means.device)
     for key, prior in (("rho_mi", observed.prior), ("rho_mi_balanced", 0.5)):
         values = leakage.mutual_information(sides, prior, normals)
-        table.set_metric(f"privacy/{key}", Mean.over(values))
+        table.set_metric(f"privacy/{key}", mean_over(values))
 
 
 def _output_leakage(table: MetricTable, observed: Observations) -> None:
@@ -184,7 +185,7 @@ def _output_leakage(table: MetricTable, observed: Observations) -> None:
     if reason is not None:
         table.mark_undefined(reason, key, "bound/advantage_output")
         return
-    table.set_metric(key, Mean.over(leakage.jeffreys(observed.output)))
+    table.set_metric(key, mean_over(leakage.jeffreys(observed.output)))
     _bound(table, key, "bound/advantage_output")
 
 
@@ -196,7 +197,7 @@ def _bound(table: MetricTable, leaked: str, *bounds: str) -> None:
         for v in (value - error, value, value + error)
     )
     for bound in bounds:
-        table.set_metric(bound, Mean(middle, (high - low) / 2))
+        table.set_metric(bound, Estimate(middle, (high - low) / 2))
 
 
 def _attack(
@@ -296,7 +297,7 @@ def _privacy(
     table.metrics["bound/advantage_dp"] = guarantee.advantage
     if not guarantee.advantage >= table.metrics["bound/advantage"]:
         table.notes.pop("bound/advantage", None)
-        table.set_metric("bound/advantage", Mean(guarantee.advantage, 0.0))
+        table.set_metric("bound/advantage", Estimate(guarantee.advantage, 0.0))
 
 
 def _low_rates(table: MetricTable, prefix: str, score: AttackScore) -> None:

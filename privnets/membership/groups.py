@@ -19,12 +19,12 @@ from privnets.membership.config import (
     MembershipConfig,
     too_few_non_members,
 )
-from privnets.membership.estimates import Mean
+from privnets.statistics.estimates import Estimate
 
 # Attacked records that a group needs, half of them on each side of the choice of groups.
 _LEAST_RECORDS = 10
 
-GroupMetrics = dict[str, Mean | str]
+GroupMetrics = dict[str, Estimate | str]
 """Value of each metric by its key, or the reason why it is undefined."""
 
 
@@ -97,13 +97,13 @@ def _extremes(
         order = np.argsort([each.value for each in chosen], kind="stable")
         low, high = measured[order[0]], measured[order[-1]]
         largest.append(high)
-        excess.append(Mean(high.value - low.value, math.hypot(high.error, low.error)))
+        excess.append(Estimate(high.value - low.value, math.hypot(high.error, low.error)))
     return {LARGEST_GROUP: _average(largest), DISPARITY: _average(excess)}
 
 
-def _average(halves: Sequence[Mean]) -> Mean:
+def _average(halves: Sequence[Estimate]) -> Estimate:
     """Mean of two values whose errors may be common, as those of shared models are."""
-    return Mean(
+    return Estimate(
         float(np.mean([each.value for each in halves])),
         float(np.mean([each.error for each in halves])),
     )

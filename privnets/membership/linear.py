@@ -21,7 +21,7 @@ from torch import Tensor
 from privnets.contract import Experiment, Stage, State
 from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
-from privnets.membership.estimates import ControlVariate, Mean, influence_covariates
+from privnets.membership.estimates import ControlVariate, influence_covariates, mean_over
 from privnets.membership.evaluation import evaluate
 from privnets.membership.leakage import Sides, paired_sides
 from privnets.membership.leakage_penalty import ridge_penalty
@@ -37,6 +37,7 @@ from privnets.membership.private.guarantee import parameter_noise
 from privnets.membership.training_sets import Indices, training_pairs
 from privnets.membership.utilities import Utilities
 from privnets.runtime import extrapolate_seconds
+from privnets.statistics.estimates import Estimate
 
 # Training sets per call: enough to amortise the call, few enough for the cache. Constants, since
 # draws must not depend on the machine.
@@ -321,17 +322,17 @@ def _observe(
         control=ControlVariate.of(covariates, index),
         prior=config.train_size / universe.size,
         test=Utilities(
-            {"utility/test_mse": Mean.over(((total - train) / outside).mean((1, 2)))},
+            {"utility/test_mse": mean_over(((total - train) / outside).mean((1, 2)))},
             {"utility/test_mse": _trivial_error(universe, fits.sums, outside)},
             {},
         ),
-        train=Mean.over((train / config.train_size).mean((1, 2))),
+        train=mean_over((train / config.train_size).mean((1, 2))),
         shared_models=False,
         notes=_notes(fits),
     )
 
 
-def _trivial_error(universe: Universe, sums: Tensor, outside: int) -> Mean:
+def _trivial_error(universe: Universe, sums: Tensor, outside: int) -> Estimate:
     """Squared error, outside of training sets, of the mean target of all records.
 
     It needs sums of squares alone: targets are 0 and 1, or have mean 0.
@@ -340,7 +341,7 @@ def _trivial_error(universe: Universe, sums: Tensor, outside: int) -> Mean:
     is_binary = bool(((universe.y == 0) | (universe.y == 1)).all())
     left = (squares - sums[..., -1]) / outside
     error = left * (1 - 2 * mean) + mean**2 if is_binary else left
-    return Mean.over(error.mean((1, 2)))
+    return mean_over(error.mean((1, 2)))
 
 
 def _trials(

@@ -24,10 +24,11 @@ from privnets.membership.config import (
     PRIVACY_FIELDS,
     MembershipConfig,
 )
-from privnets.membership.estimates import ControlVariate, Mean
+from privnets.membership.estimates import ControlVariate
 from privnets.membership.leakage import Sides
 from privnets.membership.utilities import Utilities
 from privnets.randomness import generator
+from privnets.statistics.estimates import Estimate
 
 
 class Trainer(ABC):
@@ -111,7 +112,7 @@ class Observations:
     undefined: str | None
     prior: float
     test: Utilities
-    train: Mean
+    train: Estimate
     shared_models: bool
     interpolates: str | None = None
     caution: str | None = None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from privnets.membership.attacks import Population, Trials
 from privnets.membership.config import TEST_RECORDS, MembershipConfig
-from privnets.membership.estimates import Mean
+from privnets.membership.estimates import mean_over
 from privnets.membership.leakage import shared_sides
 from privnets.membership.observations import (
     Observations,
@@ -143,7 +143,7 @@ def observe_outputs(
         undefined="the parameters are not observed; privacy/rho_kl_output is a lower bound",
         prior=design.config.train_size / universe.size,
         test=utilities,
-        train=Mean.over(inside.merit.mean(1)),
+        train=mean_over(inside.merit.mean(1)),
         shared_models=True,
     )
 

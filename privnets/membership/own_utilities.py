@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from privnets import data
 from privnets.config import floor_key
 from privnets.membership.config import MembershipConfig
-from privnets.membership.estimates import Mean
 from privnets.membership.utilities import TestOutputs, Utilities
 from privnets.scorers import (
     NO_FLOOR,
@@ -22,6 +21,7 @@ from privnets.scorers import (
     score_models,
     try_scorers,
 )
+from privnets.statistics.estimates import Estimate
 
 
 def try_own_utilities(config: MembershipConfig, fingerprint: str) -> None:
@@ -55,7 +55,7 @@ def own_utilities(config: MembershipConfig, test: TestOutputs, unseen_share: flo
         scores = score_models(config.metrics or {}, models, known, unseen_share)
     except ScorerError as error:
         return Utilities({}, {}, {}, str(error))
-    values, floors = ({key: Mean(*score) for key, score in each.items()} for each in scores)
+    values, floors = ({key: Estimate(*score) for key, score in each.items()} for each in scores)
     notes = {floor_key(key): NO_FLOOR for key in values if key not in floors}
     return Utilities(values, floors, notes)
 

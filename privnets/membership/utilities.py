@@ -1,7 +1,7 @@
 """Utilities of models on test records: the value of each model, and the influence of each record.
 
 The influence of record k on a value is its derivative with respect to the record's weight. Standard
-errors follow from it (`Mean.two_way`); it is exact for means and linearises the other statistics.
+errors follow from it (`two_way_mean`); it is exact for means and linearises the other statistics.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from privnets.config import floor_key
-from privnets.membership.estimates import Mean
+from privnets.membership.estimates import two_way_mean
+from privnets.statistics.estimates import Estimate
 
 UTILITY_MODELS: Final = 32
 """Models of a configuration whose predictions are judged by all utilities.
@@ -105,8 +106,8 @@ class Utilities:
         failure: Reason if the user's code failed; the others are then empty.
     """
 
-    values: Mapping[str, Mean]
-    floors: Mapping[str, Mean]
+    values: Mapping[str, Estimate]
+    floors: Mapping[str, Estimate]
     notes: Mapping[str, str]
     failure: str | None = None
 
@@ -123,7 +124,7 @@ class Utilities:
 def measure(test: TestOutputs, y: Tensor, unseen_share: float) -> Utilities:
     """Measures all utilities that are not the user's own; `y` [N] are the targets of all records.
 
-    `unseen_share` is as in `Mean.two_way`.
+    `unseen_share` is as in `two_way_mean`.
     """
     values, reasons = means(test, unseen_share)
     floors, unknown = means(test.of_trivial_model(y), unseen_share)
@@ -136,13 +137,13 @@ def mean_utilities(values: Mapping[str, Tensor], counted: Tensor, unseen_share: 
     They replace those of `measure`, which sees some of the models.
     """
     means = {
-        key: Mean.two_way(*_mean(each, counted), counted, unseen_share)
+        key: two_way_mean(*_mean(each, counted), counted, unseen_share)
         for key, each in values.items()
     }
     return Utilities(means, {}, {})
 
 
-def means(test: TestOutputs, unseen_share: float) -> tuple[dict[str, Mean], dict[str, str]]:
+def means(test: TestOutputs, unseen_share: float) -> tuple[dict[str, Estimate], dict[str, str]]:
     """Means of the utilities over models, and reasons for those that are undefined, by key."""
     values, reasons = {}, {}
     for name in test.utilities:
@@ -150,7 +151,7 @@ def means(test: TestOutputs, unseen_share: float) -> tuple[dict[str, Mean], dict
         if isinstance(statistic, str):
             reasons[key] = statistic
         else:
-            values[key] = Mean.two_way(*statistic, test.counted, unseen_share)
+            values[key] = two_way_mean(*statistic, test.counted, unseen_share)
     return values, reasons
 
 

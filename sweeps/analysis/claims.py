@@ -4,8 +4,8 @@ Replicates of different points may share the random numbers of their seed, so ev
 measured per seed, and a verdict rests on its interval over seeds. The quantity of a trend is
 Spearman's correlation with a swept field; see `sweeps.analysis.trends`. That of a value is the
 metric's mean over points; that of an order is the mean difference of two metrics. Intervals hold
-the error of a test set that replicates share; see `privnets.summary`. Errors within a replicate
-count as equal at all points, which makes the intervals of values and orders rather wide.
+the error of a test set that replicates share; see `privnets.statistics.replicates`. Errors within a
+replicate count as equal at all points, which makes the intervals of values and orders rather wide.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.frames import ERROR_SUFFIX
-from privnets.summary import LEVEL, Array, Summary
-from sweeps.analysis.bootstrap import build_samples
-from sweeps.analysis.statistics import Interval
+from privnets.statistics.bootstrap import build_samples
+from privnets.statistics.intervals import LEVEL, Array, Interval
+from privnets.statistics.replicates import Summary
 from sweeps.analysis.tables import describe_config, varying_fields
 from sweeps.analysis.text import format_count, format_number, format_setting
 from sweeps.analysis.trends import (

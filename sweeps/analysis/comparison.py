@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from privnets.summary import LEVEL, Array
-from sweeps.analysis.bootstrap import PointSamples, build_samples
+from privnets.statistics.bootstrap import PointSamples, build_samples
+from privnets.statistics.intervals import LEVEL, Array, Interval
 from sweeps.analysis.export import json_rows, json_value
 from sweeps.analysis.fronts import debiased_interval, draw_volumes
 from sweeps.analysis.pareto import (
@@ -30,7 +30,6 @@ from sweeps.analysis.pareto import (
     worst_values,
 )
 from sweeps.analysis.results import Result
-from sweeps.analysis.statistics import Interval
 from sweeps.analysis.tables import add_judges, varying_fields
 from sweeps.analysis.text import format_setting
 from sweeps.errors import InputError

@@ -2,7 +2,7 @@
 
 A point of the lowest mean that just meets a constraint owes both to chance more often than not. So
 the answer is a point whose whole interval meets the constraints, and the draws of
-`sweeps.analysis.bootstrap` show whether another point may be better.
+`privnets.statistics.bootstrap` show whether another point may be better.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.contract import Direction
-from privnets.summary import LEVEL, Array
-from sweeps.analysis.bootstrap import PointSamples
-from sweeps.analysis.statistics import Interval
+from privnets.statistics.bootstrap import PointSamples
+from privnets.statistics.intervals import LEVEL, Array, Interval
 from sweeps.errors import InputError, percentage_hint
 
 _MAX_LISTED = 5

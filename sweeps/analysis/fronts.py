@@ -1,7 +1,7 @@
 """Fronts of noisy points: probabilities, groups that intervals cannot separate, hypervolumes.
 
 The best of many noisy points looks better than it is. Draws of the true means (see
-`sweeps.analysis.bootstrap`) show which points may belong to the front.
+`privnets.statistics.bootstrap`) show which points may belong to the front.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import moocore
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.summary import LEVEL, Array, student_quantile
-from sweeps.analysis.bootstrap import PointSamples
+from privnets.statistics.bootstrap import PointSamples
+from privnets.statistics.intervals import LEVEL, Array, Interval, student_quantile
 from sweeps.analysis.pareto import Objectives
-from sweeps.analysis.statistics import Interval
 
 _MAX_COMPARED = 2**22  # pairs of points compared at once
 _SURE_LEVEL = 0.9999

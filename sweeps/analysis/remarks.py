@@ -71,7 +71,7 @@ def note_trivial_model(front: pd.DataFrame, objectives: Objectives) -> list[str]
     rows, sentences = front.to_dict("records"), []
     utilities = [metric for metric in objectives if metric.startswith("utility/")]
     for metric in utilities:
-        floors = [row_interval(row, floor_of(metric)).mean for row in rows]
+        floors = [row_interval(row, floor_of(metric)).value for row in rows]
         if not np.isfinite(floors).any():
             continue
         ends = dict.fromkeys(f"{value:.3g}" for value in (np.nanmin(floors), np.nanmax(floors)))
@@ -89,7 +89,7 @@ def note_trivial_model(front: pd.DataFrame, objectives: Objectives) -> list[str]
 
 def _is_better(row: Row, metric: str, direction: str) -> bool:
     """Whether a point's interval lies beyond the floor of a metric."""
-    interval, floor = row_interval(row, metric), row_interval(row, floor_of(metric)).mean
+    interval, floor = row_interval(row, metric), row_interval(row, floor_of(metric)).value
     return interval.low > floor if direction == "max" else interval.high < floor
 
 

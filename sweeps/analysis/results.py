@@ -23,7 +23,9 @@ from privnets.frames import (
 )
 from privnets.points import TradeoffPoint
 from privnets.registry import is_own_experiment
-from sweeps.analysis.bootstrap import PointSamples, build_samples
+from privnets.statistics.bootstrap import PointSamples, build_samples
+from privnets.statistics.intervals import Interval
+from privnets.statistics.replicates import summarize_columns
 from sweeps.analysis.constrained import ConstrainedBest, Constraint, best_under_constraints
 from sweeps.analysis.fronts import (
     debiased_interval,
@@ -38,7 +40,6 @@ from sweeps.analysis.pareto import (
     pareto_front,
     worst_values,
 )
-from sweeps.analysis.statistics import Interval, summarize_replicates
 from sweeps.analysis.tables import FRONT_GROUP, FRONT_PROBABILITY, varying_fields
 from sweeps.analysis.text import format_setting
 from sweeps.errors import InputError
@@ -414,8 +415,37 @@ def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
         status=STATUS_NAMES[replicates.point_status],
         finished_at=replicates.largest_of_point(replicates.column("finished_at").to_numpy()),
         own={"replicates": np.bincount(finished.points, minlength=count)},
-        metrics=summarize_replicates(finished),
+        metrics=_summarize(finished),
     )
+
+
+def _summarize(replicates: ReplicateTable) -> pd.DataFrame:
+    """Mean, standard deviation and 95% interval of each metric over the replicates of a point.
+
+    A metric is undefined for a point if one of its replicates lacks it.
+
+    Returns:
+        One row per point. Columns: each metric, followed by `.std`, `.ci_low` and `.ci_high`.
+    """
+    metrics = replicates.family("metric")
+    keys = [str(key) for key in metrics.columns]
+    errors = replicates.family("standard_error").reindex(columns=keys)
+    summary = summarize_columns(
+        keys,
+        metrics.to_numpy(),
+        errors.to_numpy(dtype=np.float64),
+        replicates.points,
+        len(replicates),
+        replicates.scored,
+    )
+    low, high = summary.interval()
+    parts = {"": summary.mean, ".std": summary.std, ".ci_low": low, ".ci_high": high}
+    columns = [
+        (key + suffix, values[:, place])
+        for place, key in enumerate(keys)
+        for suffix, values in parts.items()
+    ]
+    return pd.DataFrame(dict(columns), index=pd.RangeIndex(len(replicates)))
 
 
 def build_replicates_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sweeps.analysis.statistics import Interval
+from privnets.statistics.intervals import Interval
 from sweeps.analysis.text import format_setting
 
 if TYPE_CHECKING:
@@ -172,8 +172,8 @@ def format_metric(row: Row, metric: str) -> str:
     interval = row_interval(row, metric)
     _, found, rate = metric.partition("/tpr_at_fpr_")
     expected = f"privacy/expected_false_positives_at_fpr_{rate}"
-    is_rate = bool(found) and not math.isnan(row_interval(row, expected).mean)
-    return "too few non-members" if is_rate and math.isnan(interval.mean) else interval.plus_minus
+    is_rate = bool(found) and not math.isnan(row_interval(row, expected).value)
+    return "too few non-members" if is_rate and math.isnan(interval.value) else interval.plus_minus
 
 
 def floor_of(metric: str) -> str:

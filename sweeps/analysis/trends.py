@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from privnets.summary import LEVEL, Array, Summary, student_quantile
-from sweeps.analysis.statistics import Interval
+from privnets.statistics.intervals import LEVEL, Array, Interval, student_quantile
+from privnets.statistics.replicates import Summary
 from sweeps.analysis.tables import varying_fields
 from sweeps.analysis.text import format_count, format_number
 
@@ -111,8 +111,8 @@ def limit_trend(trend: Interval, groups: Sequence[TrendGroup]) -> Interval:
     swap = 12 / (points * (points**2 - 1)) / len(groups)
     quantile = float(student_quantile(max(seeds - 1, 1), (1 + LEVEL) / 2))
     width = quantile * swap / seeds if seeds > 1 else 2.0
-    low, high = min(trend.low, trend.mean - width), max(trend.high, trend.mean + width)
-    return Interval(trend.mean, max(low, -1.0), min(high, 1.0))
+    low, high = min(trend.low, trend.value - width), max(trend.high, trend.value + width)
+    return Interval(trend.value, max(low, -1.0), min(high, 1.0))
 
 
 def mean_change(groups: Sequence[TrendGroup]) -> tuple[Array, Array]:
@@ -169,7 +169,7 @@ def judge_trend(claimed: str, groups: Sequence[TrendGroup], trend: Interval) -> 
         )
     if trend.low <= 0 <= trend.high:
         return "cannot tell", "The interval of the trend contains 0"
-    rises = trend.mean > 0
+    rises = trend.value > 0
     verdict: Verdict = "agrees" if rises == (claimed == "increasing") else "disagrees"
     return verdict, f"The interval of the trend lies {'above' if rises else 'below'} 0"
 

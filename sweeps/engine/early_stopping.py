@@ -21,7 +21,8 @@ import moocore
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.contract import Direction, InterimEstimate
+from privnets.contract import Direction
+from privnets.statistics.estimates import Estimate
 from sweeps.planning.plan import Plan
 from sweeps.store.checkpoints import ReplicateKey
 
@@ -29,7 +30,7 @@ from sweeps.store.checkpoints import ReplicateKey
 _REFERENCE: Final = 1.1
 
 Floats = NDArray[np.float64]
-Estimates = Mapping[ReplicateKey, Mapping[str, InterimEstimate]]
+Estimates = Mapping[ReplicateKey, Mapping[str, Estimate]]
 """Interim estimates by metric, for each (point_id, seed)."""
 
 

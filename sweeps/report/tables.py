@@ -85,8 +85,8 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
 def compare_with_floor(row: Row) -> str:
     """Whether the strongest attacker's 95% interval is above its floor, as a key of verdicts."""
     attacked = row_interval(row, STRONGEST)
-    floor = row_interval(row, METRIC_FLOORS[STRONGEST]).mean
-    if math.isnan(attacked.mean + floor):
+    floor = row_interval(row, METRIC_FLOORS[STRONGEST]).value
+    if math.isnan(attacked.value + floor):
         return "undefined"
     if math.isnan(attacked.half):
         return "no interval"
@@ -117,7 +117,7 @@ def _attacker_cells(
         _floor(row),
         row_interval(row, "baseline/attacker_balanced_accuracy").plus_minus,
         # Validation chose the reported one; the best on test is known only afterwards.
-        _largest({name: accuracy.mean for name, accuracy in accuracies.items()}) or "unknown",
+        _largest({name: accuracy.value for name, accuracy in accuracies.items()}) or "unknown",
         *(accuracy.plus_minus for accuracy in accuracies.values()),
         row_interval(row, "diagnostic/adversary_balanced_accuracy").plus_minus,
         str(row["point_id"]),
@@ -127,7 +127,7 @@ def _attacker_cells(
 def _floor(row: Row) -> str:
     """The floor, and the part of it that is the highest."""
     floor = row_interval(row, METRIC_FLOORS[STRONGEST]).plus_minus
-    source = _largest({part: row_interval(row, part).mean for part in _FLOOR_PARTS})
+    source = _largest({part: row_interval(row, part).value for part in _FLOOR_PARTS})
     return f"{floor} ({source.removeprefix('floor/').replace('_', ' ')})" if source else floor
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privnets.points import TradeoffPoint, merge_replicates
-from privnets.summary import ScoredColumns
+from privnets.statistics.replicates import ScoredColumns
 from sweeps.store.codec import FIXED_COLUMNS, ColumnFilter, family_columns, parse_object
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule

@@ -13,9 +13,9 @@ from privnets import TradeoffPoint, data
 from privnets.contract import Stage
 from privnets.membership.attacks.scores import AttackScore
 from privnets.membership.config import ATTACKS, MODELS
-from privnets.membership.estimates import Mean
 from privnets.membership.evaluation import MetricTable, flag_beaten_bounds
 from privnets.membership.observations import attacked_records
+from privnets.statistics.estimates import Estimate
 from tests.support import requires_data
 
 MEMBERSHIP = privnets.experiment("membership")
@@ -226,7 +226,7 @@ def test_an_attack_above_its_bound_raises_the_flag():
     )
     curve = privnets.Curve((), ())
     scores = {
-        name: AttackScore(Mean(advantage, error), Mean(0.9, 0.01), {}, 100, curve)
+        name: AttackScore(Estimate(advantage, error), Estimate(0.9, 0.01), {}, 100, curve)
         for name, advantage, error in [
             ("white_box", 0.9, 0.02),
             ("threshold_mean_loss", 0.99, 0.001),

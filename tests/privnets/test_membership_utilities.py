@@ -11,7 +11,7 @@ import torch
 from sklearn import metrics as oracle
 from sklearn.preprocessing import label_binarize
 
-from privnets.membership.estimates import Mean
+from privnets.membership.estimates import two_way_mean
 from privnets.membership.utilities import TestOutputs, means
 
 
@@ -123,7 +123,7 @@ def test_the_error_of_a_mean_is_that_of_clusters_of_models_and_records():
     counted = torch.ones(2, 3, dtype=torch.bool)
     by_model = values.mean(1)
     influence = (values - by_model[:, None]) / 3
-    mean = Mean.two_way(by_model, influence, counted, 1.0)
+    mean = two_way_mean(by_model, influence, counted, 1.0)
     residual = (values - values.mean()) / 6
     clusters = residual.sum(0).square().sum() - residual.square().sum()
     expected = residual.sum(1).square().sum() + clusters.clamp_min(0)

@@ -14,10 +14,10 @@ from privnets.adversarial.attackers.scores import (
     Assessment,
     Beliefs,
     assess,
+    balanced_accuracy,
     balanced_decision,
     log_score,
 )
-from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY
 from privnets.adversarial.records import (
     MISSING,
@@ -27,6 +27,7 @@ from privnets.adversarial.records import (
     class_frequencies,
     known_rows,
 )
+from privnets.statistics.estimates import Estimate
 
 _PRIOR, _LABEL, _SIDE = FLOOR_KEYS
 
@@ -82,7 +83,7 @@ def fit_floors(
     """
     test = known_rows(evidence.test)
     # A constant guess recognises one class, without any error.
-    prior = Estimate(1 / classes, np.zeros(len(test.secret)), test.cluster)
+    prior = Estimate.of_records(1 / classes, np.zeros(len(test.secret)), test.cluster)
     estimates, validation = {_PRIOR: prior}, {_PRIOR: prior.value}
     notes: dict[str, str] = {}
     inferred_label = side_beliefs = label_leakage = other_label = None

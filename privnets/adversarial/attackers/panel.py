@@ -35,11 +35,11 @@ from privnets.adversarial.attackers.scores import (
     Assessment,
     Beliefs,
     assess,
+    balanced_accuracy,
     balanced_decision,
     leakage,
 )
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.metrics import (
     ATTAINABLE_KEY,
     FLOOR_KEYS,
@@ -62,6 +62,7 @@ from privnets.adversarial.records import (
 )
 from privnets.networks.layers import Architecture
 from privnets.points import Curve
+from privnets.statistics.estimates import Estimate
 
 CURVE: Final = "attacker/"
 """Prefix of curves that show the convergence of attackers."""

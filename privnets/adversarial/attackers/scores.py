@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
-from scipy.stats import rankdata
 
 from privnets.adversarial.attackers.attacker import Posterior
-from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy, mean
 from privnets.adversarial.records import KnownRows
+from privnets.statistics.estimates import Estimate, mean
+from privnets.statistics.roc import Ranking
 
 LogProbabilities = NDArray[np.float64]
 
@@ -172,17 +172,30 @@ def balanced_decision(
     return decision
 
 
+def balanced_accuracy(decision: NDArray[np.int64], rows: KnownRows, classes: int) -> Estimate:
+    """Mean over classes of the share of their records that decisions [n] recognise, in [0, 1]."""
+    right = (decision == rows.secret).astype(np.float64)
+    counts = np.bincount(rows.secret, minlength=classes)
+    recall = np.bincount(rows.secret, weights=right, minlength=classes) / counts
+    influence = (right - recall[rows.secret]) / (classes * counts[rows.secret])
+    return Estimate.of_records(float(recall.mean()), influence, rows.cluster)
+
+
 def area_under_curve(log_posterior: LogProbabilities, rows: KnownRows) -> Estimate:
     """Area under the ROC curve of a posterior [n, C], ties counting half; in [0, 1].
 
     With three or more classes, the mean of each class against the rest.
     """
     classes = log_posterior.shape[1]
+    positive = rows.secret == np.arange(classes)[:, None]
+    score = log_posterior.T
     if classes == 2:
-        return _binary_area(log_posterior[:, 1] - log_posterior[:, 0], rows.secret == 1, rows)
-    areas = [_binary_area(log_posterior[:, c], rows.secret == c, rows) for c in range(classes)]
-    value = math.fsum(area.value for area in areas) / classes
-    return Estimate(value, np.mean([area.influence for area in areas], axis=0), rows.cluster)
+        score, positive = score[1:] - score[:1], positive[1:]
+    placed = Ranking(score).placements(positive, ~positive)
+    sizes = np.where(positive, positive.sum(1, keepdims=True), (~positive).sum(1, keepdims=True))
+    areas = (placed * positive).sum(1, keepdims=True) / positive.sum(1, keepdims=True)
+    influence = ((placed - areas) / sizes).mean(0)
+    return Estimate.of_records(math.fsum(areas[:, 0]) / len(areas), influence, rows.cluster)
 
 
 def leakage(
@@ -209,7 +222,7 @@ def leakage(
         alpha: Order, in [0, inf]; 1 is Shannon's, and at 0 leakage is 0.
     """
     if alpha == 0:
-        return Estimate(0.0, np.zeros(len(rows.secret)), rows.cluster)
+        return Estimate.of_records(0.0, np.zeros(len(rows.secret)), rows.cluster)
     return _alpha_entropy(reference, rows, alpha) - _alpha_entropy(log_posterior, rows, alpha)
 
 
@@ -217,7 +230,7 @@ def _alpha_entropy(log_posterior: LogProbabilities, rows: KnownRows, alpha: floa
     """Conditional entropy by the alpha-loss, less the logarithm of the number of classes."""
     own = _tilt(log_posterior, alpha)[np.arange(len(rows.secret)), rows.secret]
     if alpha == 1:
-        return Estimate(-float(own.mean()), (own.mean() - own) / len(own), rows.cluster)
+        return Estimate.of_records(-float(own.mean()), (own.mean() - own) / len(own), rows.cluster)
     power = 1 - 1 / alpha
     exponents = power * own
     log_mean = float(logsumexp(exponents)) - math.log(len(own))
@@ -226,7 +239,7 @@ def _alpha_entropy(log_posterior: LogProbabilities, rows: KnownRows, alpha: floa
     # At infinite order all guesses may be wrong; half a record keeps the logarithm finite.
     log_mean = max(log_mean, math.log(0.5 / len(own))) if math.isinf(alpha) else log_mean
     influence = -np.expm1(exponents - log_mean) / (power * len(own))
-    return Estimate(-log_mean / power, influence, rows.cluster)
+    return Estimate.of_records(-log_mean / power, influence, rows.cluster)
 
 
 def _tilt(log_posterior: LogProbabilities, alpha: float) -> LogProbabilities:
@@ -242,22 +255,6 @@ def _tilt(log_posterior: LogProbabilities, alpha: float) -> LogProbabilities:
     large = logsumexp(raised, axis=1, keepdims=True) - math.log(raised.shape[1])
     tilted: LogProbabilities = raised - np.where(raised.max(1, keepdims=True) < 1, small, large)
     return tilted
-
-
-def _binary_area(
-    score: NDArray[np.float64], positive: NDArray[np.bool_], rows: KnownRows
-) -> Estimate:
-    """Area by Mann and Whitney's statistic, with DeLong's influences."""
-    inside, outside = int(positive.sum()), int((~positive).sum())
-    rank = rankdata(score)
-    own_rank = np.empty_like(rank)
-    for group in (positive, ~positive):
-        own_rank[group] = rankdata(score[group])
-    beaten = rank - own_rank  # records of the other class below each record, ties counting half
-    placed = np.where(positive, beaten / outside, 1 - beaten / inside)
-    value = float(placed[positive].mean())
-    influence = (placed - value) / np.where(positive, inside, outside)
-    return Estimate(value, influence, rows.cluster)
 
 
 def _evidence(

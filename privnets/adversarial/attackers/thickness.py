@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.adversarial.attackers.attacker import Posterior, ReleaseAttacker, ReleaseView
-from privnets.adversarial.attackers.scores import balanced_decision
-from privnets.adversarial.evaluation.estimates import balanced_accuracy
+from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision
 from privnets.adversarial.problems.amnist import (
     NORMAL,
     ROWS,

@@ -22,9 +22,7 @@ from privnets.adversarial.attackers.panel import (
     discard_progress,
     score_releases,
 )
-from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.baselines import Baseline, Baselines
-from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.evaluation.evaluator import (
     ADVERSARY,
     CERTAIN_ERRORS,
@@ -53,6 +51,8 @@ from privnets.config import floor_key
 from privnets.membership.utilities import TestOutputs
 from privnets.points import Replicate
 from privnets.scorers import NO_FLOOR, Answers, ScorerError, score_models
+from privnets.statistics import estimates
+from privnets.statistics.estimates import Estimate
 
 _STRONGEST = "privacy/attacker_balanced_accuracy"
 _NOT_CONVERGED = "flag/attacker_not_converged"
@@ -307,7 +307,7 @@ def _add_refitted(draft: ReplicateDraft, refitted: FittedUtility) -> None:
                 draft.notes[key] = statistic
                 continue
             value, influence = statistic
-            estimate = estimates.Estimate(float(value[0]), influence[0].numpy(), origin)
+            estimate = Estimate.of_records(float(value[0]), influence[0].numpy(), origin)
             draft.add(key, estimate)
             if key == "floor/utility_refitted_accuracy":
                 draft.add("floor/utility_accuracy", estimate)

@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from privnets.adversarial.attackers.scores import balanced_accuracy
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation import estimates
-from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.metrics import BELOW_BOUND, metric_keys
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import (
@@ -33,6 +32,8 @@ from privnets.adversarial.records import (
 from privnets.adversarial.trained_releaser import RELEASER_FILE, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.points import Replicate, ScoredRecords
+from privnets.statistics import estimates
+from privnets.statistics.estimates import Estimate
 
 CERTAIN_ERRORS = 3.0  # standard errors that chance exceeds at 1 of 750 replicates
 _ROUNDING = 1e-9  # nats, of exact informations

@@ -20,12 +20,11 @@ from torch import Tensor
 from privnets.adversarial.attackers.attacker import released_part
 from privnets.adversarial.attackers.scores import (
     area_under_curve,
+    balanced_accuracy,
     balanced_decision,
     leakage,
 )
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation import estimates
-from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
 from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
 from privnets.adversarial.evaluation.judge import predict_shares, select_beliefs
 from privnets.adversarial.metrics import PRIVACY_KEYS, interim_objectives
@@ -38,20 +37,21 @@ from privnets.adversarial.records import (
     select_exposure,
 )
 from privnets.adversarial.training.game import Game
-from privnets.contract import InterimEstimate
 from privnets.randomness import generator
+from privnets.statistics import estimates
+from privnets.statistics.estimates import Estimate
 
 _RECORDS = 2_000  # most records of the attack split that a judge is fitted to
 _ROWS = 2**12  # rows to which releases are repeated, two to four times; a step of a sequence is one
 _MIN_DRAWS, _MAX_DRAWS = 2, 4
 _MIN_CURVE_VALUES, _MAX_CURVE_VALUES = 4, 10  # of the last half of a curve
 _LARGEST = 1e15  # of a released number
-_UNKNOWN: Final = InterimEstimate(math.nan, math.nan)
+_UNKNOWN: Final = Estimate(math.nan, math.nan)
 
 
 def estimate_objectives(
     problem: Problem, game: Game, member: int, pool: Pool, splits: Splits
-) -> dict[str, InterimEstimate]:
+) -> dict[str, Estimate]:
     """Estimates every interim objective of one member; NaN before the game's first step.
 
     Errors contain the sampling of validation records, but not the distance to the end of training.
@@ -62,11 +62,11 @@ def estimate_objectives(
     found = {key: estimate_from_curve(curves[key].values) for key in keys if key in curves}
     if game.step and keys - found.keys():
         measured = _measure_release(problem, game, member, pool, splits)
-        found |= {key: InterimEstimate(e.value, e.error) for key, e in measured.items()}
+        found |= {key: Estimate(e.value, e.error) for key, e in measured.items()}
     return {key: found.get(key, _UNKNOWN) for key in keys}
 
 
-def estimate_from_curve(values: Sequence[float]) -> InterimEstimate:
+def estimate_from_curve(values: Sequence[float]) -> Estimate:
     """Mean of the last values of an exact measure's curve, and its standard error.
 
     A trend counts as variation, since a quantity that still changes is not known well. The
@@ -79,7 +79,7 @@ def estimate_from_curve(values: Sequence[float]) -> InterimEstimate:
     if len(window) < _MIN_CURVE_VALUES or not all(map(math.isfinite, window)):
         return _UNKNOWN
     error = statistics.stdev(window) / math.sqrt(len(window))
-    return InterimEstimate(statistics.fmean(window), error)
+    return Estimate(statistics.fmean(window), error)
 
 
 def _measure_release(

@@ -19,8 +19,6 @@ from pydantic import Field
 from safetensors.numpy import save
 
 from privnets.adversarial.encodings import ImageEncoding
-from privnets.adversarial.evaluation import estimates
-from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.problem import (
     Problem,
     ProblemReference,
@@ -44,6 +42,8 @@ from privnets.data.faces.collection import UNKNOWN, FaceLabels, FaceSource
 from privnets.data.files import directory
 from privnets.points import Scalar
 from privnets.randomness import generator
+from privnets.statistics import estimates
+from privnets.statistics.estimates import Estimate
 
 if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.problems.faces import (
     FaceProblem,
     FaceRecords,
@@ -18,6 +17,7 @@ from privnets.adversarial.problems.faces import (
     recognition_measures,
 )
 from privnets.data.faces.collection import UNKNOWN, FaceLabels
+from privnets.statistics.estimates import Estimate
 
 if TYPE_CHECKING:
     from privnets.adversarial.records import AttackerGuesses, KnownRows

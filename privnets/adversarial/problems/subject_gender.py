@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.adversarial.evaluation import estimates
-from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.problem import ProblemSpec, ReleaseDetails
 from privnets.adversarial.problems.faces import (
     FaceProblem,
@@ -24,6 +22,8 @@ from privnets.adversarial.problems.faces import (
     recognition_measures,
 )
 from privnets.data.faces.collection import UNKNOWN, FaceLabels
+from privnets.statistics import estimates
+from privnets.statistics.estimates import Estimate
 
 if TYPE_CHECKING:
     from privnets.adversarial.records import AttackerGuesses, KnownRows, Release

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.adversarial.evaluation import estimates
-from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.problem import (
     ProblemSpec,
     ReleaseDetails,
@@ -33,6 +31,8 @@ from privnets.adversarial.problems.faces import (
     people_with_many_images,
 )
 from privnets.data.faces.collection import UNKNOWN, FaceLabels
+from privnets.statistics import estimates
+from privnets.statistics.estimates import Estimate
 
 if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig
@@ -190,7 +190,7 @@ def verification(
     both = (areas + areas.T).sum(1) / 2 / (len(people) - 1)
     left_out = (len(people) - 1) / (len(people) - 2) if len(people) > 2 else np.nan
     influence = left_out * 2 * (both - both.mean()) / len(people)
-    return Estimate(float(both.mean()), influence, people)
+    return Estimate.of_records(float(both.mean()), influence, people)
 
 
 def _subtract_mean(log_p: NDArray[np.float64]) -> NDArray[np.float64]:

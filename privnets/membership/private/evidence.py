@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from privnets.audit.rates import ScoredTrials
+from privnets.statistics.roc import ScoredTrials
 
 
 def epsilon_lower_bound(
@@ -16,7 +16,7 @@ def epsilon_lower_bound(
     """Lower bound on the epsilon of training, for replaced records.
 
     On each half of the records, the best attack and threshold come from the other half. The two
-    bounds by Clopper-Pearson limits share the error (`privnets.audit.rates.epsilon_bounds`).
+    bounds by Clopper-Pearson limits share the error (`privnets.statistics.roc.epsilon_bounds`).
 
     Args:
         scores: Of each attack, larger for more likely members, shape [R, J].

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from plotly.colors import sample_colorscale
 
 from privnets.contract import Direction
-from privnets.summary import metric_range
+from privnets.statistics.replicates import metric_range
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,

@@ -115,7 +115,7 @@ def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
     if not others:
         return [private]
     values = points[metric].dropna()
-    top, bottom = raw_data_interval(rows[0], metric).mean, _floor(rows[0], metric)
+    top, bottom = raw_data_interval(rows[0], metric).value, _floor(rows[0], metric)
     top = values.max() if math.isnan(top) else top
     bottom = values.min() if math.isnan(bottom) else bottom
     middle = min(others, key=lambda row: abs(float(row[metric]) - (top + bottom) / 2))
@@ -164,13 +164,13 @@ def group_points(points: pd.DataFrame, fields: Sequence[str]) -> list[TradeoffCu
 
 
 def _floor(row: Row, metric: str) -> float:
-    return row_interval(row, METRIC_FLOORS.get(metric, "")).mean
+    return row_interval(row, METRIC_FLOORS.get(metric, "")).value
 
 
 def _private_sample(rows: Sequence[Row], metric: str) -> CurveSample:
     for row in rows:
         floor, attacked = _floor(row, metric), row_interval(row, metric)
-        too_high = floor + _TOO_WIDE * (raw_data_interval(row, metric).mean - floor)
+        too_high = floor + _TOO_WIDE * (raw_data_interval(row, metric).value - floor)
         if attacked.low <= floor and not attacked.high >= too_high:
             relation = "lies under" if attacked.high < floor else "reaches"
             reason = f"first full-privacy point:\n{attacked} {relation} the floor, {floor:.3g}"

@@ -140,7 +140,7 @@ def effects_chart(effects: Sequence[KnobEffect]) -> Chart | None:
 def _trend_marks(effects: Sequence[KnobEffect], labels: Sequence[str]) -> ChartSeries:
     """Trends of one phase, each at the height of its knob."""
     rows = [(field_label(e.knob), t) for e in effects if (t := e.finding.measured) is not None]
-    means, lows, highs = np.array([(t.mean, t.low, t.high) for _, t in rows]).T
+    means, lows, highs = np.array([(t.value, t.low, t.high) for _, t in rows]).T
     searching = effects[0].phase == SEARCHING
     return ChartSeries(
         means,

@@ -88,7 +88,7 @@ def _panel(
     colors: Mapping[float, str],
 ) -> ChartPanel:
     rows = part.to_dict("records")
-    bound = max(row_interval(rows[0], "bound/release").mean, 0.0)
+    bound = max(row_interval(rows[0], "bound/release").value, 0.0)
     boundary = release_boundary(dependence, _BOUNDARY_STEPS) if 0 <= dependence <= 2 else None
     series = list(_limits(bound, boundary))
     for row in rows:
@@ -135,7 +135,7 @@ def _point_series(
         weight = math.nan
     if point is not None and (path := training_path(point)) is not None:
         yield ChartSeries(*path, color=color, hover=[], **_STYLES["in training"])
-    loss = row_interval(row, "optimum/linear_loss").mean
+    loss = row_interval(row, "optimum/linear_loss").value
     if loss > 0 and not math.isnan(weight):
         arc = equal_loss_arc(loss, weight, math.atan2(exact[1], exact[0]))
         style = _STYLES["loss of the best linear filter"]

@@ -10,7 +10,7 @@ import numpy as np
 from plotly.colors import qualitative
 
 from privnets.points import TradeoffPoint
-from privnets.summary import LEVEL, Array, student_quantile
+from privnets.statistics.intervals import LEVEL, Array, student_quantile
 from sweeps.report.figures.charts import DASHES, Chart, ChartAxis, ChartPanel, ChartSeries, ramp
 
 ROC, ATTACKER = "roc/", "attacker/"

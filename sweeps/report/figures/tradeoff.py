@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from privnets.statistics.intervals import Interval
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import Objectives
-from sweeps.analysis.statistics import Interval
 from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,
     METRIC_FLOORS,
@@ -100,8 +100,8 @@ def _panel(curves: CurveSet, pair: PointPair, objectives: Objectives) -> ChartPa
 
 
 def _reference_values(rows: Sequence[Row], metric: str) -> list[float]:
-    floors = [row_interval(row, floor_of(metric)).mean for row in rows]
-    return floors + [raw_data_interval(row, metric).mean for row in rows]
+    floors = [row_interval(row, floor_of(metric)).value for row in rows]
+    return floors + [raw_data_interval(row, metric).value for row in rows]
 
 
 def level_series(
@@ -119,8 +119,8 @@ def level_series(
                 band = [level.low, level.low, level.high, level.high]
                 yield ChartSeries([*limits, *limits[::-1]], band, hover=[], fill="shade")
             label, hover = f"{name}{suffix}", [f"{name}{suffix}: {level}"] * 2
-            label += f": {format_number(level.mean)}"
-            yield ChartSeries(list(limits), [level.mean] * 2, label, color, line=dash, hover=hover)
+            label += f": {format_number(level.value)}"
+            yield ChartSeries(list(limits), [level.value] * 2, label, color, line=dash, hover=hover)
 
 
 def upright_floors(
@@ -221,13 +221,13 @@ def raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Iterat
     pairs: dict[tuple[str, str], tuple[Interval, Interval]] = {}
     for row in rows:
         across, up = raw_data_interval(row, x), raw_data_interval(row, y)
-        if math.isfinite(across.mean + up.mean) and (across.mean > 0 or not log):
-            pairs.setdefault((f"{across.mean:.2g}", f"{up.mean:.2g}"), (across, up))
+        if math.isfinite(across.value + up.value) and (across.value > 0 or not log):
+            pairs.setdefault((f"{across.value:.2g}", f"{up.value:.2g}"), (across, up))
     if pairs:
         xs, ys = zip(*pairs.values(), strict=True)
         yield ChartSeries(
-            [one.mean for one in xs],
-            [one.mean for one in ys],
+            [one.value for one in xs],
+            [one.value for one in ys],
             f"{BASELINE} (both axes)",
             RED,
             symbol="star",

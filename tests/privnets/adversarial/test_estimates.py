@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from privnets.adversarial.evaluation import estimates
+from privnets.statistics import estimates
 
 
 def test_a_means_error_is_that_of_independent_values():

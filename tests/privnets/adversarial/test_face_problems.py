@@ -12,7 +12,6 @@ from safetensors.numpy import load
 import privnets
 from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig, problem_of
-from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
 from privnets.adversarial.problem import ReleaseDetails
 from privnets.adversarial.problems import faces
@@ -24,6 +23,7 @@ from privnets.adversarial.training.game import Game
 from privnets.data import DataError
 from privnets.data.catalog import DATASETS
 from privnets.data.faces.collection import UNKNOWN, FaceLabels
+from privnets.statistics import estimates
 from tests.support import requires_data
 
 PARTS = ("train", "attack", "validation", "test")

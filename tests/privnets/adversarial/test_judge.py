@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from privnets.adversarial.attackers.scores import balanced_decision, leakage
-from privnets.adversarial.evaluation.estimates import Estimate, balanced_accuracy
+from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision, leakage
 from privnets.adversarial.evaluation.judge import predict_shares, select_beliefs
 from privnets.adversarial.records import KnownRows
+from privnets.statistics.estimates import Estimate
 
 SIZES = 4_000, 2_000
 PRIOR = np.full(2, 0.5)

@@ -19,9 +19,8 @@ from privnets.adversarial.attackers.classical import (
 from privnets.adversarial.attackers.neural import fit_network
 from privnets.adversarial.attackers.panel import Panel, PanelResult, score_releases
 from privnets.adversarial.attackers.profiles import PROFILES
-from privnets.adversarial.attackers.scores import balanced_decision
+from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation.estimates import balanced_accuracy
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import AttackView, Evidence, known_rows
 from privnets.networks.mlp import Perceptron

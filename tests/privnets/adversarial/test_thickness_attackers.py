@@ -10,7 +10,7 @@ import torch
 
 from privnets import data
 from privnets.adversarial.attackers.attacker import ReleaseView
-from privnets.adversarial.attackers.scores import balanced_decision
+from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision
 from privnets.adversarial.attackers.thickness import (
     PUBLISHED_THRESHOLDS,
     LearnedThickness,
@@ -19,7 +19,6 @@ from privnets.adversarial.attackers.thickness import (
     ThinThickness,
 )
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation.estimates import balanced_accuracy
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.amnist import ROWS, digit_thresholds, scan_line_counts
 from privnets.adversarial.records import (

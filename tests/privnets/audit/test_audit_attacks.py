@@ -30,7 +30,7 @@ from privnets.audit.model_signals import (
     derive_from_probabilities,
     logit_of_loss,
 )
-from privnets.audit.rates import ScoredTrials
+from privnets.statistics.roc import ScoredTrials
 from privnets.testing import check_audit_attack, make_model_signals
 from tests.privnets.test_registry import install_package
 

@@ -13,8 +13,8 @@ import privnets
 from privnets.audit import learned
 from privnets.audit.attacks import AUDIT_ATTACKS
 from privnets.audit.model_signals import ModelSignals
-from privnets.audit.rates import ScoredTrials
 from privnets.audit.signals import load_signals
+from privnets.statistics.roc import ScoredTrials
 
 LEARNED = [name for name in AUDIT_ATTACKS.names() if AUDIT_ATTACKS.get(name).family == "learned"]
 

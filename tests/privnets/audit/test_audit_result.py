@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import privnets
-from privnets.audit.rates import CONVENTIONS, METRICS
+from privnets.statistics.roc import CONVENTIONS, METRICS
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def test_groups_are_compared_within_not_across():
     large = replicates(lambda n, d, g: 9 - n / 1000, sizes=(10, 20, 30, 40, 50), decays=(1.0,))
     found = judge_claim(claim(), pd.concat([small, large]))
     assert found.verdict == "agrees"
-    assert found.measured.mean == -1.0
+    assert found.measured.value == -1.0
 
 
 def test_noise_leaves_a_trend_open():
@@ -117,7 +117,7 @@ def test_noise_leaves_a_trend_open():
 )
 def test_a_trend_needs_five_values_and_four_replicates(sizes, seeds, verdict):
     found = judge_claim(claim(), replicates(falling, sizes=sizes, decays=(0.0,), seeds=seeds))
-    assert found.measured.mean == -1.0
+    assert found.measured.value == -1.0
     assert found.verdict == verdict
     assert ("A trend needs" in found.why) == (verdict == "not posed")
 
@@ -303,7 +303,7 @@ def test_a_claim_about_every_point_is_judged_by_the_worst(worst, verdict):
     each = Claim(statement="said", metric="bound/gap", at_least=0.0, every=True)
     found = judge_claim(each, frame)
     assert found.verdict == verdict
-    assert found.measured.mean == pytest.approx(worst, abs=0.002)
+    assert found.measured.value == pytest.approx(worst, abs=0.002)
     assert "train size 7" in found.why or "train_size" in found.why
     of_mean = judge_claim(each.model_copy(update={"every": False}), frame)
     assert of_mean.verdict == "agrees"
@@ -338,7 +338,7 @@ def test_shared_test_set_widens_the_interval_of_a_value():
 def test_order_is_paired_by_seed_and_point():
     found = judge_claim(value(above=OTHER, by=0.4), pairs(0.5, 0.01, seed=0))
     assert found.verdict == "agrees"
-    assert found.measured.mean == pytest.approx(0.5, abs=0.03)
+    assert found.measured.value == pytest.approx(0.5, abs=0.03)
     assert judge_claim(value(above=OTHER, by=0.6), pairs(0.5, 0.01, seed=0)).verdict == "disagrees"
 
 
@@ -349,7 +349,7 @@ def test_order_elsewhere_compares_points_that_agree_in_other_fields():
     places = {"where": {"weight_decay": 1.0}, "elsewhere": {"weight_decay": 0.0}}
     found = judge_claim(value(above=METRIC, **places), frame)
     assert found.verdict == "agrees"
-    assert found.measured.mean == pytest.approx(0.5)
+    assert found.measured.value == pytest.approx(0.5)
     assert "mean over 4 points" in found.why
     assert "not comparable): 1." in found.why
     swapped = {"where": {"weight_decay": 0.0}, "elsewhere": {"weight_decay": 1.0}}
@@ -424,7 +424,7 @@ def test_flagged_points_are_left_out_of_claims_about_attackers():
     flagged = frame.loc[frame["config/train_size"] == 30, "point_id"].unique().tolist()
     found = judge_claim(claim("increasing"), frame, flagged)
     assert found.verdict == "agrees"
-    assert found.measured.mean == 1.0
+    assert found.measured.value == 1.0
     assert "Flagged points left out: 1." in found.why
     everything = judge_claim(claim("increasing"), frame, frame["point_id"].unique().tolist())
     assert everything.verdict == "cannot tell"

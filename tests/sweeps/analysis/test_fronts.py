@@ -11,7 +11,7 @@ import pytest
 from stored_sweeps import write_sweep
 
 import sweeps
-from sweeps.analysis.bootstrap import PointSamples, build_samples
+from privnets.statistics.bootstrap import PointSamples, build_samples
 from sweeps.analysis.constrained import Constraint, best_under_constraints
 from sweeps.analysis.fronts import (
     debiased_interval,
@@ -95,7 +95,7 @@ def test_without_errors_probabilities_are_unknown() -> None:
     assert separate_groups(samples, OBJECTIVES).tolist() == [1, 2]
     draws = hypervolume_draws(samples, OBJECTIVES, {LEAK: 2.0, KEPT: 0.0})
     interval = debiased_interval(1.0, draws, samples.typical_freedom)
-    assert (interval.mean, str(interval)) == (1.0, "1 [no interval]")
+    assert (interval.value, str(interval)) == (1.0, "1 [no interval]")
 
 
 @pytest.mark.parametrize(("test_set", "errors"), [(None, np.nan), ("all", 0.3)])
@@ -156,7 +156,7 @@ def test_hypervolumes_of_the_true_means_are_covered(noise: float, replicates: in
         interval = debiased_interval(estimate, draws, samples.typical_freedom)
         covered.append(interval.low <= exact <= interval.high)
         plain.append(estimate - exact)
-        corrected.append(interval.mean - exact)
+        corrected.append(interval.value - exact)
     assert np.mean(covered) >= 0.93
     assert abs(np.mean(corrected)) < abs(np.mean(plain)), "noise makes a front look better"
 
@@ -240,10 +240,10 @@ def test_a_result_answers_and_leaves_out_flagged_points(tmp_path: Path) -> None:
     result = sweeps.open_result("first", str(tmp_path))
     constraint = "utility/test_accuracy >= 0.95"
     leak = "privacy/membership_advantage"
-    assert result.lowest(leak, constraint).value.mean == pytest.approx(0.5)
+    assert result.lowest(leak, constraint).value.value == pytest.approx(0.5)
     assert result.swept_fields[0] in str(result.lowest(leak, constraint))
-    assert result.lowest(leak, constraint, include_flagged=True).value.mean == pytest.approx(0.1)
-    assert result.highest("utility/test_accuracy", f"{leak} <= 0.6").value.mean == 0.99
+    assert result.lowest(leak, constraint, include_flagged=True).value.value == pytest.approx(0.1)
+    assert result.highest("utility/test_accuracy", f"{leak} <= 0.6").value.value == 0.99
     with pytest.raises(InputError, match=r"expected limits in \[0, 1\]; divide percentages by 100"):
         result.lowest(leak, "utility/test_accuracy >= 95")
     write_sweep(tmp_path, "flagged", objectives, metrics, replicates=3, flags=[1.0, 1.0])
@@ -257,8 +257,8 @@ def test_a_result_answers_and_leaves_out_flagged_points(tmp_path: Path) -> None:
     assert hypervolume(whole, objectives, corner, include_flagged=True) == pytest.approx(
         0.5 * 0.99 + 0.4 * 0.96
     )
-    assert result.hypervolume(reference=corner).mean == pytest.approx(0.5 * 0.99)
-    assert result.hypervolume(reference=corner, include_flagged=True).mean == pytest.approx(
+    assert result.hypervolume(reference=corner).value == pytest.approx(0.5 * 0.99)
+    assert result.hypervolume(reference=corner, include_flagged=True).value == pytest.approx(
         0.5 * 0.99 + 0.4 * 0.96
     )
     kinds = {trace.name for trace in result.plot_front().data}

@@ -10,7 +10,7 @@ from support import requires_data
 
 import privnets
 from privnets import TradeoffPoint, merge_replicates
-from privnets.contract import InterimEstimate, Rung
+from privnets.statistics.estimates import Estimate, Rung
 from sweeps.engine.early_stopping import StoppingRule, dominated_points
 from sweeps.errors import StudyError
 from sweeps.planning.plan import Plan, make_plan
@@ -27,7 +27,7 @@ AMNIST = (
     "space.privacy_weight.grid=[0.5, 2.0, 4.0]",
 )
 
-Estimates = Mapping[tuple[str, int], Mapping[str, InterimEstimate]]
+Estimates = Mapping[tuple[str, int], Mapping[str, Estimate]]
 
 
 def judged_plan(study: str, *overrides: str) -> Plan:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privnets.contract import InterimEstimate
+from privnets.statistics.estimates import Estimate
 from sweeps.engine.early_stopping import StoppingRule, dominated_points
 
-Estimates = dict[tuple[str, int], dict[str, InterimEstimate]]
+Estimates = dict[tuple[str, int], dict[str, Estimate]]
 TWO: Mapping[str, Literal["min", "max"]] = {"privacy/leakage": "min", "utility/error": "min"}
 
 
@@ -33,8 +33,7 @@ def known(
     """Point to its objectives' values for seeds 0, 1, ..., all equally certain."""
     return {
         (name, seed): {
-            metric: InterimEstimate(value, error)
-            for metric, value in zip(objectives, row, strict=True)
+            metric: Estimate(value, error) for metric, value in zip(objectives, row, strict=True)
         }
         for name, rows in points.items()
         for seed, row in enumerate(rows)
@@ -120,7 +119,7 @@ def test_a_point_without_an_estimate_neither_leaves_nor_dominates(missing, part)
         estimates = known(points)
         told = estimates[name, 1]["utility/error"]
         fields = {"value": told.value, "error": told.error, part: missing}
-        estimates[name, 1]["utility/error"] = InterimEstimate(**fields)
+        estimates[name, 1]["utility/error"] = Estimate(**fields)
         assert dominated_points(estimates, rule(), 1) == {}
     assert dominated_points({}, rule(), 0) == {}
 
@@ -175,7 +174,7 @@ def test_units_and_declared_directions_do_not_matter(estimates, room, one, other
     factors = dict(zip(TWO, (2.0**one, -(2.0**other)), strict=True))
     scaled = {
         member: {
-            metric: InterimEstimate(e.value * factors[metric], e.error * abs(factors[metric]))
+            metric: Estimate(e.value * factors[metric], e.error * abs(factors[metric]))
             for metric, e in told.items()
         }
         for member, told in estimates.items()

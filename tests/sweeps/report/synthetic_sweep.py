@@ -14,7 +14,7 @@ import pandas as pd
 from privnets.contract import Direction
 from privnets.frames import points_frame, replicates_frame
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.analysis.bootstrap import PointSamples, build_samples
+from privnets.statistics.bootstrap import PointSamples, build_samples
 from sweeps.analysis.pareto import pareto_front
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, is_only_searched
 from sweeps.analysis.tables import varying_fields

@@ -18,8 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.frames import ERROR_SUFFIX
-from privnets.summary import (
-    Array,
+from privnets.statistics.intervals import Array
+from privnets.statistics.replicates import (
     ScoredColumns,
     Summary,
     independent_units,

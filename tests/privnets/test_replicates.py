@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privnets.points import Replicate, ScoredRecords, TradeoffPoint
-from privnets.summary import ScoredColumns, Summary, metric_range, summarize_columns
+from privnets.statistics.replicates import ScoredColumns, Summary, metric_range, summarize_columns
 
 RATE, NUMBER = "utility/accuracy", "privacy/rho_kl"
 TRIALS = 3000

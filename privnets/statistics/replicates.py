@@ -13,7 +13,7 @@ the squared standard error of their mean is:
 - with one replicate e_1^2.
 
 It is at least mean(e_r^2) / R. The degrees of freedom of a sum are Satterthwaite's (Biometrics
-Bulletin 2, 1946). Intervals of shares are Wilson's (JASA 22, 1927) and never leave [0, 1].
+Bulletin 2, 1946). Intervals of shares are Wilson's and never leave [0, 1].
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-
-LEVEL: Final = 0.95
-"""Coverage of every interval, unless another is named."""
+from privnets.statistics.intervals import LEVEL, Array, student_quantile, wilson_end
 
 _SHARES: Final = frozenset(
     {"accuracy", "auc", "f1", "precision", "probability", "recall", "verification"}
@@ -101,27 +98,18 @@ class Summary:
             deviation: Signed number of standard errors, of a shape that broadcasts with [P, K].
 
         Returns:
-            Ends of one-sided intervals: Wilson's, for a share p of 1 / u records, are
-            (p + d^2 u / 2 + d sqrt(p (1 - p) u + d^2 u^2 / 4)) / (1 + d^2 u).
+            Ends of one-sided intervals; those of shares are Wilson's.
         """
         with np.errstate(invalid="ignore", over="ignore"):
             values: Array = self.mean + deviation * self.error
             is_scored = self._is_bounded & (self.error != 0)
             for column in np.flatnonzero(is_scored.any(axis=0)).tolist():
-                score = self._score(deviation[..., column], column)
-                values[..., column] = np.where(is_scored[:, column], score, values[..., column])
+                low, high = self.ranges[column]
+                share, inverse = self._position[:, column], self._inverse_size[:, column]
+                end = low + (high - low) * wilson_end(share, inverse, deviation[..., column])
+                end = np.clip(end, low, high)
+                values[..., column] = np.where(is_scored[:, column], end, values[..., column])
         return values
-
-    def _score(self, deviation: Array, column: int) -> Array:
-        """Values of a metric with a finite range; see `at`."""
-        share, inverse = self._position[:, column], self._inverse_size[:, column]
-        low, high = self.ranges[column]
-        half = deviation * (inverse / 2)
-        square = deviation * half  # d^2 u / 2
-        root = np.sqrt(half * half + share * (1 - share) * inverse)
-        score = (share + square + deviation * root) / (1 + 2 * square)
-        clipped: Array = np.clip(low + (high - low) * score, low, high)
-        return clipped
 
     @cached_property
     def _is_bounded(self) -> NDArray[np.bool_]:
@@ -255,14 +243,3 @@ def _square_errors(values: Array, errors: Array, ranges: Array, scored: ScoredCo
         added = (above**2 + below**2) / scored.sizes[:, None] ** 2
         squares[:, has_range] += np.where(is_inside, added, 0.0)
     return squares
-
-
-def student_quantile(freedom: Array | float, probability: float) -> Any:
-    """Quantile of Student's distribution, of the normal one for infinite degrees of freedom."""
-    # Scipy takes a while to load, which processes that only plan need not wait for.
-    from scipy.special import ndtri, stdtrit
-
-    levels, places = np.unique(freedom, return_inverse=True)  # mostly few
-    finite = np.where(np.isfinite(levels), levels, 1.0)
-    quantiles = np.where(np.isinf(levels), ndtri(probability), stdtrit(finite, probability))
-    return quantiles[places.reshape(np.shape(freedom))]

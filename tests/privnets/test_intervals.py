@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sweeps.analysis.statistics import Interval
+from privnets.statistics.intervals import Interval
 from sweeps.analysis.text import format_number
 
 

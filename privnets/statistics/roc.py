@@ -2,24 +2,26 @@
 
 A trial is an audited model and a record. Trials of one record, and of one model, are dependent:
 variances are clustered by both. Each rate counts as one of `variance / (rate (1 - rate))` fewer
-independent trials. Its interval is Wilson's (JASA 22, 1927). Intervals of combinations add the
-squared distances to their parts' limits (MOVER: Newcombe, Statist. Med. 17, 1998; Zou and Donner,
-Statist. Med. 27, 2008).
+independent trials. Its interval is Wilson's. Intervals of combinations add the squared distances to
+their parts' ends, as `Interval.__sub__` does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtrik, betaincinv, ndtri, stdtrit
 
-from privnets.reference_models import Array, BoolArray
+from privnets.statistics.estimates import Estimate
+from privnets.statistics.intervals import Array, Interval, wilson_end
+
+BoolArray = NDArray[np.bool_]
 
 Convention = Literal["at-most", "interpolated", "convex-hull"]
 CONVENTIONS: Final[tuple[Convention, ...]] = ("at-most", "interpolated", "convex-hull")
@@ -37,13 +39,54 @@ _ROUNDING = 1e-9
 _MAX_THRESHOLDS = 256
 
 
-@dataclass(frozen=True)
-class RateInterval:
-    """Estimate with the two ends of its interval."""
+class Ranking:
+    """Order of scores along the last axis, with ties."""
 
-    value: float
-    low: float
-    high: float
+    def __init__(self, score: Array) -> None:
+        """Sorts scores, shape [..., n]; NaN come last."""
+        self._order = np.argsort(score, axis=-1)
+        self.ordered = np.take_along_axis(score, self._order, -1)
+        places = np.arange(score.shape[-1])
+        starts = np.ones(score.shape, dtype=bool)
+        starts[..., 1:] = self.ordered[..., 1:] != self.ordered[..., :-1]
+        ends = np.ones_like(starts)
+        ends[..., :-1] = starts[..., 1:]
+        first = np.maximum.accumulate(np.where(starts, places, 0), axis=-1)
+        last = np.where(ends, places, len(places))[..., ::-1]
+        last = np.minimum.accumulate(last, axis=-1)[..., ::-1] + 1
+        self._first, self._last = np.empty_like(first), np.empty_like(last)
+        np.put_along_axis(self._first, self._order, first, -1)
+        np.put_along_axis(self._last, self._order, last, -1)
+
+    def sort(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values [..., n] in the order of the scores."""
+        return np.take_along_axis(values, self._order, -1)
+
+    def sums_below(self, weight: NDArray[Any]) -> tuple[Array, Array]:
+        """Sums of weights [..., n] over lower scores, and over those that are not higher."""
+        sums = np.zeros((*weight.shape[:-1], weight.shape[-1] + 1))
+        np.cumsum(self.sort(weight), axis=-1, out=sums[..., 1:])
+        return (
+            np.take_along_axis(sums, self._first, -1),
+            np.take_along_axis(sums, self._last, -1),
+        )
+
+    def placements(self, positive: BoolArray, negative: BoolArray) -> Array:
+        """Share of the other class on the right side of each record, ties counting half.
+
+        That is below a positive record and above a negative one. The mean over either class is the
+        area under the ROC curve (Mann-Whitney), and deviations from it, divided by the size of the
+        class, are the influences of records (DeLong et al., Biometrics 44, 1988).
+
+        Returns:
+            Shape [..., n]; of other records, the share above them.
+        """
+        shares = []
+        for rivals in (negative, positive):
+            low, high = self.sums_below(rivals)
+            shares.append((low + high) / (2 * rivals.sum(-1, keepdims=True)))
+        placed: Array = np.where(positive, shares[0], 1 - shares[1])
+        return placed
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +100,20 @@ class ScoredTrials:
         inflation: Factor of variances. It is 2 for scores of two halves that were fitted to each
             other: the mean of two estimates has at most twice the variance that it would have if
             they were independent.
+        shared_models: Whether the trials of a row are of one model. If not, records alone are
+            independent units.
     """
 
     score: Array
     member: BoolArray
     confidence: float = 0.95
     inflation: float = 1.0
+    shared_models: bool = True
 
     def select(self, records: BoolArray, inflation: float = 1.0) -> ScoredTrials:
         """Returns the trials of some records, of one half unless `inflation` is given."""
         score, member = self.score[:, records], self.member[:, records]
-        return ScoredTrials(score, member, self.confidence, inflation)
+        return replace(self, score=score, member=member, inflation=inflation)
 
     @cached_property
     def inside(self) -> BoolArray:
@@ -80,14 +126,20 @@ class ScoredTrials:
         return ~self.member & ~np.isnan(self.score)
 
     @cached_property
+    def _ranking(self) -> Ranking:
+        return Ranking(self.score.ravel())
+
+    @cached_property
     def members(self) -> Array:
         """Scores of members, ascending."""
-        return np.sort(self.score[self.inside])
+        scores: Array = self._ranking.ordered[self._ranking.sort(self.inside.ravel())]
+        return scores
 
     @cached_property
     def others(self) -> Array:
         """Scores of other records, ascending."""
-        return np.sort(self.score[self.outside])
+        scores: Array = self._ranking.ordered[self._ranking.sort(self.outside.ravel())]
+        return scores
 
     @cached_property
     def quantile(self) -> float:
@@ -95,48 +147,78 @@ class ScoredTrials:
         level, models = (1 + self.confidence) / 2, len(self.score)
         return float(ndtri(level) if models == 1 else stdtrit(models - 1, level))
 
-    def success(self, decision: BoolArray) -> dict[str, RateInterval]:
+    def success(self, decision: BoolArray) -> dict[str, Interval]:
         """Advantage of decisions, shape [T, R], AUC, and true-positive rates, by metric."""
         powers = {key: self.true_positive_rate(rate) for key, rate in RATE_OF.items()}
         return {"advantage": self.advantage(decision), "auc": self.area(), **powers}
 
-    def area(self) -> RateInterval:
-        """Area under the ROC curve (Mann-Whitney; ties count half), with DeLong's variance.
+    def area(self) -> Interval:
+        """Area under the ROC curve.
 
-        Near 0 and 1 that variance is too small: it is at least that of Hanley and McNeil.
+        Near 0 and 1 its variance is too small: it is at least that of Hanley and McNeil.
         """
-        total = 2 * len(self.members) * len(self.others)
-        area = int(_twice_below(self.others, self.members).sum()) / total
-        influence = np.zeros_like(self.score)
-        for trials, rivals, sign in (
-            (self.inside, self.others, 1.0),
-            (self.outside, self.members, -1.0),
-        ):
-            share = _twice_below(rivals, self.score[trials]) / (2 * len(rivals))
-            influence[trials] = sign * (share - share.mean()) / len(share)
-        counts = len(self.members), len(self.others)
+        area, counts = self.area_estimate.value, (len(self.members), len(self.others))
         least = self.inflation * _least_variance(area, *counts)
-        variance = max(self._variance(influence), least)
+        variance = max(self.area_estimate.error**2, least)
         size = area * (1 - area) / variance if variance > 0 else self._independent(min(counts))
-        return RateInterval(area, *wilson(area, size, self.quantile))
+        return wilson(area, size, self.quantile)
 
-    def advantage(self, decision: BoolArray) -> RateInterval:
+    @cached_property
+    def area_estimate(self) -> Estimate:
+        """Area under the ROC curve (Mann-Whitney; ties count half), with DeLong's variance."""
+        inside, outside = self.inside.ravel(), self.outside.ravel()
+        placed = self._ranking.placements(inside, outside).reshape(self.score.shape)
+        area = float(placed[self.inside].mean())
+        influence = np.where(self.inside, placed - area, 0.0) / len(self.members)
+        influence += np.where(self.outside, placed - area, 0.0) / len(self.others)
+        return Estimate(area, math.sqrt(self._variance(influence)))
+
+    def advantage_estimate(self, decision: BoolArray) -> Estimate:
+        """TPR - FPR of decisions, shape [T, R]."""
+        value, influence = self._advantage(decision)
+        return Estimate(value, math.sqrt(self._variance(influence)))
+
+    def rate_estimate(self, rate: float) -> Estimate:
+        """True-positive rate as `true_positive_rate` has it, with its standard error.
+
+        The error holds that of the threshold: its false-positive rate varies, and moves the
+        true-positive rate by the slope of the ROC curve.
+        """
+        value, threshold = self._rate_at(rate)
+        above = self.score > threshold
+        share = float((self.others > threshold).mean())
+        false = np.where(self.outside, above - share, 0.0) / len(self.others)
+        # The curve is a staircase: its slope is that of a chord over two standard errors.
+        reach = max(math.sqrt(self._variance(false)), 1 / len(self.others))
+        ends = max(share - reach, 0.0), min(share + reach, 1.0)
+        strict, loose = (self._rate_at(end)[0] for end in ends)
+        slope = (loose - strict) / (ends[1] - ends[0])
+        influence = np.where(self.inside, above - value, 0.0) / len(self.members) - slope * false
+        return Estimate(value, math.sqrt(self._variance(influence)))
+
+    def advantage(self, decision: BoolArray) -> Interval:
         """TPR - FPR of decisions, shape [T, R]: signed, in [-1, 1]."""
         true, false = (float(decision[side].mean()) for side in (self.inside, self.outside))
         counts = len(self.members), len(self.others)
-        influence = np.where(self.inside, (decision - true) / counts[0], 0.0)
-        influence -= np.where(self.outside, (decision - false) / counts[1], 0.0)
+        _, influence = self._advantage(decision)
         plain = true * (1 - true) / counts[0] + false * (1 - false) / counts[1]
         plain *= self.inflation
         clustering = max(1.0, self._variance(influence) / plain) if plain > 0 else 1.0
         sizes = (self._independent(count) / clustering for count in counts)
-        found = (
-            RateInterval(rate, *wilson(rate, size, self.quantile))
+        inside, outside = (
+            wilson(rate, size, self.quantile)
             for rate, size in zip((true, false), sizes, strict=True)
         )
-        return interval_of_difference(*found)
+        return inside - outside
 
-    def true_positive_rate(self, rate: float) -> RateInterval:
+    def _advantage(self, decision: BoolArray) -> tuple[float, Array]:
+        """TPR - FPR of decisions, and the influence of each trial, shape [T, R]."""
+        true, false = (float(decision[side].mean()) for side in (self.inside, self.outside))
+        influence = np.where(self.inside, decision - true, 0.0) / self.inside.sum()
+        influence -= np.where(self.outside, decision - false, 0.0) / self.outside.sum()
+        return true - false, influence
+
+    def true_positive_rate(self, rate: float) -> Interval:
         """Largest true-positive rate of a threshold with at most this false-positive rate.
 
         The interval holds the error of the threshold by binomial limits on its number of false
@@ -145,17 +227,18 @@ class ScoredTrials:
         value, threshold = self._rate_at(rate)
         decision = self.score > threshold
         positives = self._effective(decision, self.inside, value)
-        low, high = wilson(value, positives, self.quantile)
+        found = wilson(value, positives, self.quantile)
         share = float((self.others > threshold).mean())
         size = self._effective(decision, self.outside, share)
         level = (1 - self.confidence) / 2
         fewest, most = (_binomial_quantile(p, size, rate) for p in (level, 1 - level))
         strict = self._rate_at(fewest / size)[0] if fewest > 0 else 0.0
         loose = self._rate_at(most / size)[0]
-        low = max(0.0, value - math.hypot(value - low, value - strict))
-        return RateInterval(value, low, min(1.0, value + math.hypot(high - value, loose - value)))
+        low = max(0.0, value - math.hypot(value - found.low, value - strict))
+        high = min(1.0, value + math.hypot(found.high - value, loose - value))
+        return Interval(value, low, high)
 
-    def read_rate(self, rate: float, convention: Convention) -> float:
+    def read_rate(self, rate: float, convention: Convention = "at-most") -> float:
         """True-positive rate at a false-positive rate, by a convention.
 
         `at-most`: of a threshold that does not exceed the rate; `interpolated`: linear between
@@ -246,7 +329,7 @@ class ScoredTrials:
         """Variance of a sum of influences, clustered by record and by model."""
         records, models = int(influence.shape[1]), len(influence)
         by_record = float(np.square(influence.sum(0)).sum()) * records / (records - 1)
-        if models == 1:
+        if models == 1 or not self.shared_models:
             return self.inflation * by_record
         by_model = float(np.square(influence.sum(1)).sum()) * models / (models - 1)
         both = by_record + by_model - float(np.square(influence).sum())
@@ -254,26 +337,13 @@ class ScoredTrials:
         return self.inflation * max(by_record, both)
 
 
-def flatten(intervals: Mapping[str, RateInterval]) -> dict[str, float]:
+def flatten(intervals: Mapping[str, Interval]) -> dict[str, float]:
     """Columns of a table: each value, and its ends as `.ci_low` and `.ci_high`."""
     columns: dict[str, float] = {}
     for key, interval in intervals.items():
         columns |= {key: interval.value}
         columns |= {f"{key}.ci_low": interval.low, f"{key}.ci_high": interval.high}
     return columns
-
-
-def interval_of_difference(one: RateInterval, two: RateInterval) -> RateInterval:
-    """Difference of two independent estimates, by MOVER."""
-    value = one.value - two.value
-    low = value - math.hypot(one.value - one.low, two.high - two.value)
-    high = value + math.hypot(one.high - one.value, two.value - two.low)
-    return RateInterval(value, low, high)
-
-
-def _twice_below(rivals: Array, scores: Array) -> NDArray[np.int64]:
-    """Twice the number of sorted rivals below each score, ties counted half."""
-    return np.searchsorted(rivals, scores, "left") + np.searchsorted(rivals, scores, "right")
 
 
 def _upper_hull(x: Array, y: Array) -> list[int]:
@@ -290,13 +360,10 @@ def _upper_hull(x: Array, y: Array) -> list[int]:
     return corners
 
 
-def wilson(rate: float, size: float, quantile: float) -> tuple[float, float]:
-    """Wilson's interval of a rate over `size` independent trials."""
-    square = quantile**2 / size
-    centre = rate + square / 2
-    width = math.sqrt(square * (rate * (1 - rate) + square / 4))
-    low, high = (centre - width) / (1 + square), (centre + width) / (1 + square)
-    return max(0.0, min(low, rate)), min(1.0, max(high, rate))
+def wilson(rate: float, size: float, quantile: float) -> Interval:
+    """Rate over `size` independent trials with Wilson's interval."""
+    low, high = wilson_end(rate, 1 / size, np.array([-quantile, quantile])).tolist()
+    return Interval(rate, max(0.0, min(low, rate)), min(1.0, max(high, rate)))
 
 
 def _least_variance(area: float, members: int, others: int) -> float:

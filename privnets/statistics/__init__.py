@@ -1,0 +1,1 @@
+"""Values with uncertainty: standard errors, intervals, ROC curves, resampling."""
