@@ -116,9 +116,12 @@ def main() -> None:
 
 def _run(order: Order, folder: str, address: str | None) -> None:
     from sweeps.engine.executor import execute
-    from sweeps.engine.progress import ProgressTracker
-    from sweeps.engine.scheduler import SweepRun, run_pending_packs
+    from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
+    from sweeps.engine.scheduler import run_pending_packs
     from sweeps.engine.signals import catch_stop_signals
+    from sweeps.engine.sweep_run import SweepRun
+    from sweeps.store.lease import acquire_lease
+    from sweeps.store.reuse import ReusedSweeps
 
     planned = _plan(order)
     if order.tracking_uri is not None:
@@ -127,16 +130,19 @@ def _run(order: Order, folder: str, address: str | None) -> None:
         assert outcome.exit_code == 0, outcome.problems
         return
     ledger = Ledger(folder, _SWEEP)
-    with catch_stop_signals() as stop:
+    counter = SweepCounter(ledger, planned.seed_rule, planned.objectives)
+    with catch_stop_signals() as stop, acquire_lease(ledger.directory) as lease:
+        own = Ledger(folder, _SWEEP, lease.directory.run_id)
         run_pending_packs(
             SweepRun(
-                ledger,
-                tracking_uri="",
-                address=address,
-                command="",
-                resume_command="",
-                tracker=ProgressTracker(planned, ledger),
+                plan=planned,
+                ledger=own,
+                lease=lease,
                 stop=stop,
+                tracker=ProgressTracker(counter, PlannedWork.from_plan(planned)),
+                reused=ReusedSweeps(own),
+                address=address,
+                resume_command="",
             )
         )
 

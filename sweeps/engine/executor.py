@@ -1,6 +1,6 @@
 """Runs a sweep: trains what its ledger lacks, publishes it to MLflow, and writes its summary.
 
-`execute` shows the steps: prepare, open, schedule, summarise, publish, close.
+`execute` shows the steps: check, take the lease, train, summarise, publish.
 
 The first SIGINT (Ctrl-C), SIGTERM or SIGHUP ends a run in order: packs in training are kept as
 checkpoints, a summary that was started is finished, Ray and the publisher are shut down. The second
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,10 @@ from privnets.credentials import redact
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, display_progress, line_display
 from sweeps.engine.node_data import check_data_on_nodes
-from sweeps.engine.progress import ProgressTracker
-from sweeps.engine.scheduler import (
-    SweepRun,
-    copy_reused,
-    pending_replicates,
-    run_pending_packs,
-)
+from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
+from sweeps.engine.scheduler import copy_reused, pending_replicates, run_pending_packs
 from sweeps.engine.signals import Interrupted, catch_stop_signals
+from sweeps.engine.sweep_run import SweepRun
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
@@ -45,10 +42,9 @@ from sweeps.store.filesystem import (
     check_writable,
     open_directory,
 )
-from sweeps.store.lease import HeartbeatWriter, acquire_lease
+from sweeps.store.lease import acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import (
-    Manifest,
     choose_tracking_uri,
     read_manifest,
     write_manifest,
@@ -236,75 +232,79 @@ def execute(
         ConnectError: If Ray cannot be started or joined.
         Interrupted: After a second signal; what finished is kept.
     """
-    ledger = Ledger(storage, sweep)
-    run = SweepRun(
-        ledger=ledger,
-        tracking_uri=tracking.resolve_uri(tracking_uri),
-        address=address,
-        command=command or f"sweeps run {plan.study.name}",
-        resume_command=resume_command or f"sweeps resume {sweep}",
-        extends=extends,
-        reuse=reuse,
-        on_dashboard=on_dashboard,
-        tracker=ProgressTracker(plan, ledger, [on_progress]),
+    ledger, uri = Ledger(storage, sweep), tracking.resolve_uri(tracking_uri)
+    command = command or f"sweeps run {plan.study.name}"
+    manifest_of = partial(
+        prepare_manifest, ledger, command=command, tracking_uri=uri, extends=extends
     )
-    _prepare(run)
-    with (
-        catch_stop_signals(run.tracker.announce_stop) as run.stop,
-        _open(run) as (heartbeat, publisher),
-    ):
-        with run.tracker.displaying():
-            _schedule(run, heartbeat)
-            result = _summarise(run, heartbeat)
-            published = _publish(run, heartbeat, publisher)
-        result = result or DisplayedResult.read(run.ledger)
-        _log_end(run, heartbeat, result)
-    return _close(run, heartbeat, result, published)
-
-
-def _prepare(run: SweepRun) -> None:
-    """Checks everything that can be checked before anything is started or written."""
     bypass_proxies_for_loopback()
-    _manifest(run)
-    run.tracker.plan = add_recorded_asks(run.plan, run.ledger)
-    find_sources(run.reuse, run.ledger)
-    tracking.check(run.tracking_uri)
+    manifest_of(plan)
+    plan = add_recorded_asks(plan, ledger)
+    _check(plan, ledger, uri, address, reuse)
+    counter = SweepCounter(ledger, plan.seed_rule, plan.objectives, plan.study.constraints)
+    tracker = ProgressTracker(counter, PlannedWork.from_plan(plan), [on_progress])
+    with (
+        catch_stop_signals(tracker.announce_stop) as stop,
+        acquire_lease(ledger.directory) as lease,
+    ):
+        ledger = Ledger(storage, sweep, lease.directory.run_id)
+        sources = find_sources(reuse, ledger)
+        manifest = record_sources(manifest_of(plan), sources)  # another driver may have written
+        write_manifest(ledger, manifest)
+        sources += recorded_sources(manifest, ledger)
+        plan, reused = copy_reused(plan, ledger, sources)
+        run = SweepRun(
+            plan=plan,
+            ledger=ledger,
+            lease=lease,
+            stop=stop,
+            tracker=tracker,
+            reused=reused,
+            address=address,
+            resume_command=resume_command or f"sweeps resume {sweep}",
+            on_dashboard=on_dashboard,
+        )
+        ledger.log(command)
+        with _logging_errors(ledger), start_publisher(ledger, uri) as publisher:
+            show = (lease.update, line_display(ledger.log))
+            with tracker.displaying(*show, outage=publisher.outage):
+                _train(run)
+                result, has_report = _summarise(run)
+                published = _publish(run, publisher)
+            result = result or DisplayedResult.read(ledger)
+            _log_end(run, result)
+    problems = [*tracker.problems, *([lease.problem] if lease.problem else [])]
+    return RunOutcome(
+        result,
+        published,
+        {**result.failures, **run.failures},  # a full disk keeps some out of the storage
+        stop.signal,
+        tuple(problems),
+        run.is_budget_spent,
+        tracker.has_packs,
+        (reused.copied, reused.available) if reuse or reused.copied else None,
+        has_report,
+    )
+
+
+def _check(
+    plan: Plan, ledger: Ledger, tracking_uri: str, address: str | None, reuse: Sequence[str]
+) -> None:
+    """Checks everything that can be checked before anything is started or written."""
+    find_sources(reuse, ledger)
+    tracking.check(tracking_uri)
     try:
-        check_address(run.address)
+        check_address(address)
     except ConnectError as error:
         raise InputError(str(error)) from error
-    resources = run.plan.study.resources
-    if run.address is None and resources.bundle() != {"CPU": 1}:  # each machine has a CPU
+    resources = plan.study.resources
+    if address is None and resources.bundle() != {"CPU": 1}:  # each machine has a CPU
         cluster_capacity([local_machine()], resources)
-    check_writable(open_directory(run.ledger.storage))
-    has_work = run.plan.is_adaptive or pending_replicates(run.plan, run.ledger)
-    if run.address is not None and has_work:
+    check_writable(open_directory(ledger.storage))
+    if address is not None and (plan.is_adaptive or pending_replicates(plan, ledger)):
         # Ray ends a driver whose cluster goes away, so this connection is closed at once.
-        with connect(run.address, advice="Nothing was started: run the command again."):
-            check_data_on_nodes(run.plan)
-
-
-@contextmanager
-def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
-    """Takes the lease, writes the manifest and starts the publisher, for a block."""
-    with acquire_lease(run.ledger.directory) as heartbeat:
-        run.ledger.directory = heartbeat.directory
-        manifest = _manifest(run)  # again: another driver may have written
-        sources = find_sources(run.reuse, run.ledger)
-        manifest = record_sources(manifest, sources)
-        write_manifest(run.ledger, manifest)
-        if manifest.reused:
-            copy_reused(run, [*sources, *recorded_sources(manifest, run.ledger)])
-        run.tracker.displays.insert(0, heartbeat.update)
-        run.ledger.log(run.command)
-        run.tracker.displays.append(line_display(run.ledger.log))
-        run.is_superseded = lambda: heartbeat.is_superseded
-        with (
-            _logging_errors(run.ledger),
-            start_publisher(run.ledger, run.tracking_uri) as publisher,
-        ):
-            run.tracker.outage = publisher.outage
-            yield heartbeat, publisher
+        with connect(address, advice="Nothing was started: run the command again."):
+            check_data_on_nodes(plan)
 
 
 @contextmanager
@@ -317,9 +317,9 @@ def _logging_errors(ledger: Ledger) -> Iterator[None]:
         raise
 
 
-def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
+def _train(run: SweepRun) -> None:
     """Trains what the ledger lacks; returns early once the run must end."""
-    heartbeat.phase = "training"
+    run.lease.phase = "training"
     try:
         run_pending_packs(run)
     except Interrupted:
@@ -327,23 +327,25 @@ def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
             raise
 
 
-def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> DisplayedResult | None:
-    """Writes the sweep's tables, figures and report; None if the run must end."""
-    heartbeat.phase = "publishing"
+def _summarise(run: SweepRun) -> tuple[DisplayedResult | None, bool]:
+    """Writes the sweep's tables, figures and report; no result if the run must end.
+
+    Returns:
+        The result, and whether there is a report of it.
+    """
+    run.lease.phase = "publishing"
     if run.should_stop():
-        return None
+        return None, False
     run.tracker.activity = "writing the report"
     result = DisplayedResult.read(run.ledger)
     try:
-        run.has_report = bool(write_summary(run.ledger, result))
+        return result, bool(write_summary(run.ledger, result))
     except OSError as error:
         run.tracker.add_problem(f"the report could not be written: {error}")
-    return result
+        return result, False
 
 
-def _publish(
-    run: SweepRun, heartbeat: HeartbeatWriter, publisher: PublisherProcess
-) -> PublishOutcome:
+def _publish(run: SweepRun, publisher: PublisherProcess) -> PublishOutcome:
     """Waits until MLflow holds everything; if the run must end, only for the points being sent."""
 
     def show(sent: int) -> None:
@@ -355,49 +357,16 @@ def _publish(
     else:
         outcome = publisher.finish(run.should_stop, show, is_final=not run.is_budget_spent)
     if run.should_stop() or run.is_budget_spent:
-        heartbeat.phase = "stopped"
+        run.lease.phase = "stopped"
     return outcome
 
 
-def _log_end(run: SweepRun, heartbeat: HeartbeatWriter, result: DisplayedResult) -> None:
+def _log_end(run: SweepRun, result: DisplayedResult) -> None:
     """Logs the outcome; readers that follow the log stop at the last heartbeat, which follows."""
-    state = "stopped" if heartbeat.phase == "stopped" else "ended"
+    state = "stopped" if run.lease.phase == "stopped" else "ended"
     counts = ", ".join(f"{count} {name}" for name, count in result.counts.items())
-    problems = [*run.tracker.problems, *([heartbeat.problem] if heartbeat.problem else [])]
+    problems = [*run.tracker.problems, *([run.lease.problem] if run.lease.problem else [])]
     run.ledger.log("\n".join([f"{state}: {counts}", *problems]))
-
-
-def _close(
-    run: SweepRun,
-    heartbeat: HeartbeatWriter,
-    result: DisplayedResult,
-    published: PublishOutcome,
-) -> RunOutcome:
-    if heartbeat.problem is not None:
-        run.tracker.add_problem(heartbeat.problem)
-    # A full disk keeps some failures out of the storage.
-    failures = {**result.failures, **run.tracker.failures}
-    return RunOutcome(
-        result,
-        published,
-        failures,
-        run.stop.signal,
-        run.tracker.problems,
-        run.is_budget_spent,
-        run.tracker.has_packs,
-        (run.reused.copied, run.reused.available) if run.reuse or run.reused.copied else None,
-        run.has_report,
-    )
-
-
-def _manifest(run: SweepRun) -> Manifest:
-    return prepare_manifest(
-        run.ledger,
-        run.plan,
-        command=run.command,
-        tracking_uri=run.tracking_uri,
-        extends=run.extends,
-    )
 
 
 def new_sweep_name(storage: str, study: str) -> str:

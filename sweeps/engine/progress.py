@@ -23,12 +23,11 @@ from sweeps.engine.capacity import describe_wait
 from sweeps.engine.display import STOPPING, Display, SweepCounts, SweepProgress
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
-from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
 from sweeps.store.reader import FINISHED, LedgerReader, replicate_table
-from sweeps.study.spec import Bounds, budget_seconds
+from sweeps.study.spec import Bounds, Resources, budget_seconds
 
 if TYPE_CHECKING:
     from cluster.connection import Machine
@@ -140,6 +139,32 @@ class SweepCounter:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedWork:
+    """Work of a sweep, as its plan is now.
+
+    Attributes:
+        points: Number of points in all.
+        trainings: Number of trainings in all.
+        planned: Number of trainings that are planned already; an adaptive search plans more.
+        resources: Resources of a pack.
+        budget: Budget of the run; see `SearchSpec.budget`.
+    """
+
+    points: int
+    trainings: int
+    planned: int
+    resources: Resources
+    budget: int | str | None
+
+    @classmethod
+    def from_plan(cls, plan: Plan) -> PlannedWork:
+        """Counts the work of a plan."""
+        planned = sum(len(point.seeds) for point in plan.points)
+        study = plan.study
+        return cls(plan.size, plan.trainings, planned, study.resources, study.search.budget)
+
+
 @dataclass
 class ProgressTracker:
     """Collects workers' reports and the ledger's counts, and shows them as `SweepProgress`.
@@ -147,30 +172,25 @@ class ProgressTracker:
     Reports come from the scheduler's thread; `displaying` shows them in a thread of its own.
 
     Attributes:
+        counter: Counts the points of the ledger.
+        work: Work of the sweep, as its plan is now.
         displays: Functions that show progress; one that fails is not called again.
         activity: Preparation in progress, in words; None while packs are trained.
         machines: Returns the machines of the cluster that are alive.
-        outage: Returns the present outage of MLflow, if any.
-        failures: Packs that failed permanently, with the reason.
-        packs: Packs to train, by their ids.
         trained_before: Trainings of the plan that this run found finished or copied.
     """
 
-    plan: Plan
-    ledger: Ledger
+    counter: SweepCounter
+    work: PlannedWork
     displays: list[Display] = field(default_factory=list)
     activity: str | None = None
     machines: Callable[[], Sequence[Machine]] = tuple
-    outage: Callable[[], Outage | None] = lambda: None
-    failures: dict[str, str] = field(default_factory=dict)
     trained_before: int = 0
 
     def __post_init__(self) -> None:
         """Starts without counts; the first update reads the ledger."""
-        self._counter = SweepCounter(
-            self.ledger, self.plan.seed_rule, self.plan.objectives, self.plan.study.constraints
-        )
         self._counts = SweepCounts()
+        self._outage: Callable[[], Outage | None] = lambda: None
         self._next_count = self._next_machines = 0.0
         self._alive: Sequence[Machine] = ()
         self._hosts: dict[str, str] = {}
@@ -180,7 +200,7 @@ class ProgressTracker:
         self._is_stopping = False
         self._shown_share = 0.0
         self._problems: dict[str, str] = {}
-        self.packs: dict[str, Pack] = {}
+        self._sizes: dict[str, int] = {}  # numbers of trainings of packs, by their ids
         self._costs: dict[str, float] = {}
         self._shares: dict[str, float] = {}
         self._nodes: dict[str, str | None] = {}  # of packs in training
@@ -199,14 +219,14 @@ class ProgressTracker:
     @property
     def has_packs(self) -> bool:
         """Whether there was anything to train."""
-        return bool(self.packs)
+        return bool(self._sizes)
 
     def expect(self, packs: Sequence[Pack], costs: Mapping[str, float]) -> None:
         """Adds the packs of a round, with costs in seconds; the first round starts the clock."""
         with self._lock:
-            if not self.packs:
+            if not self._sizes:
                 self._started_at = time.monotonic()
-            self.packs.update({pack.pack_id: pack for pack in packs})
+            self._sizes.update({pack.pack_id: len(pack.replicates) for pack in packs})
             self._costs.update(costs)
 
     def start_pack(self, pack_id: str) -> None:
@@ -250,31 +270,22 @@ class ProgressTracker:
             why = describe_loss(reason)
             self._warnings.append(f"{lost} was lost{why}: {effect}")
 
-    def fail_pack(self, pack_id: str, reason: str, details: str) -> None:
-        """Records that a pack failed permanently, here and in the sweep's storage."""
-        members = [[r.point_id, r.seed] for r in self.packs[pack_id].replicates]
+    def fail_pack(self, pack: Pack) -> None:
+        """Records that a pack failed permanently."""
         with self._lock:
-            self.failures[pack_id] = reason
-            self._failed_points.update(str(point_id) for point_id, _ in members)
-            self._shares[pack_id] = 1.0
-            self._nodes.pop(pack_id, None)
-            self._live.pop(pack_id, None)
-        with self.recording(f"the failure of pack {pack_id} could not be stored"):
-            record = {"reason": reason, "members": members, "details": details}
-            self.ledger.write_failure(pack_id, record)
+            self._failed_points.update(replicate.point_id for replicate in pack.replicates)
+            self._shares[pack.pack_id] = 1.0
+            self._nodes.pop(pack.pack_id, None)
+            self._live.pop(pack.pack_id, None)
 
-    def is_divisible(self, pack_id: str) -> bool:
-        """Whether a pack has more than one training."""
-        return len(self.packs[pack_id].replicates) > 1
-
-    def divide_pack(self, pack_id: str, halves: Sequence[Pack], reason: str) -> None:
+    def divide_pack(self, pack: Pack, halves: Sequence[Pack], reason: str) -> None:
         """Records that the halves of a pack that failed are trained in its place."""
-        size = len(self.packs[pack_id].replicates)
+        pack_id, size = pack.pack_id, len(pack.replicates)
         with self._lock:
             cost = self._costs.pop(pack_id)
-            del self.packs[pack_id]
+            del self._sizes[pack_id]
             for half in halves:
-                self.packs[half.pack_id] = half
+                self._sizes[half.pack_id] = len(half.replicates)
                 self._costs[half.pack_id] = cost * len(half.replicates) / size
             self._shown_share = 0.0
             for records in (self._shares, self._nodes, self._live):
@@ -283,8 +294,6 @@ class ProgressTracker:
             self._warnings.append(
                 f"pack {pack_id} failed{why}: its {size} trainings start again in two packs"
             )
-        with self.recording(f"the checkpoint of pack {pack_id} could not be removed"):
-            Checkpoint(self.ledger, pack_id, "").remove()
 
     def set_waiting(self, is_waiting: bool) -> None:
         """Records whether packs wait for resources and none is in training."""
@@ -316,11 +325,21 @@ class ProgressTracker:
             self.add_problem(f"{what}: {type(error).__name__}: {error}")
 
     @contextmanager
-    def displaying(self) -> Iterator[None]:
+    def displaying(
+        self,
+        *displays: Display,
+        outage: Callable[[], Outage | None] = lambda: None,
+    ) -> Iterator[None]:
         """Shows progress twice a second while the block runs, and once at its end.
 
         The last time is left out if the thread hangs, in a call of a Ray that died for example.
+
+        Args:
+            displays: Further displays, from now on.
+            outage: Returns the present outage of MLflow, if any.
         """
+        self.displays += displays
+        self._outage = outage
         is_over = threading.Event()
 
         def keep_showing() -> None:
@@ -385,13 +404,16 @@ class ProgressTracker:
             elapsed = now - self._started_at
             waiting = 0.0 if self._waiting_since is None else now - self._waiting_since
             minutes = (elapsed - self._waited - waiting) / 60
-            trained = sum(n * len(self.packs[pack].replicates) for pack, n in self._shares.items())
-            resources = self.plan.study.resources
-            waits = describe_wait(self._alive, resources) if waiting >= _WAITING_SECONDS else None
+            trained = sum(n * self._sizes[pack] for pack, n in self._shares.items())
+            waits = (
+                describe_wait(self._alive, self.work.resources)
+                if waiting >= _WAITING_SECONDS
+                else None
+            )
             eta = self._seconds_left(now, share, trained)
             is_spent = eta == 0 and share < 1
             return SweepProgress(
-                points=self.plan.size,
+                points=self.work.points,
                 counts=replace(counts, failed=counts.failed + len(self._failed_points)),
                 activity=STOPPING if self._is_stopping else self.activity,
                 waiting=_BUDGET_SPENT if is_spent else waits,
@@ -400,11 +422,11 @@ class ProgressTracker:
                 eta=None if is_spent else eta,
                 use=self._resource_use(),
                 live=self._mean_live(),
-                trainings=(counts.trainings, self.plan.trainings),
+                trainings=(counts.trainings, self.work.trainings),
                 trained_before=self.trained_before,
                 warning_count=len(self._warnings),
                 last_warning=self._warnings[-1] if self._warnings else None,
-                outage=self.outage(),
+                outage=self._outage(),
             )
 
     def _seconds_left(self, now: float, share: float, trained: float) -> float | None:
@@ -413,7 +435,7 @@ class ProgressTracker:
             return None
         training = now - self._started_at - self._waited
         ends = [training * (1 - share) / share]
-        budget = self.plan.study.search.budget
+        budget = self.work.budget
         if isinstance(budget, int) and trained:
             ends.append(training * (budget - trained) / trained)
         elif isinstance(budget, str):
@@ -426,7 +448,7 @@ class ProgressTracker:
             is_trained = self._share() >= 1  # "all trained" stands beside the final counts
         if started < self._next_count and not is_trained:
             return
-        self._counts = self._counter.read()
+        self._counts = self.counter.read()
         now = time.monotonic()
         self._next_count = now + (now - started) / _COUNTING_SHARE
 
@@ -454,7 +476,7 @@ class ProgressTracker:
             return None
         # Ray may report the loss of a node's packs much later than that of the node.
         nodes = [node for node in self._nodes.values() if node is None or self._is_alive(node)]
-        packs, resources = len(nodes), self.plan.study.resources
+        packs, resources = len(nodes), self.work.resources
         return ResourceUse(
             packs=packs,
             nodes=sum(bool(machine.cpus or machine.gpus) for machine in self._alive),
@@ -478,14 +500,12 @@ class ProgressTracker:
         return node not in self._hosts or any(m.node == node for m in self._alive)
 
     def _share(self) -> float:
-        if not self.packs:
+        if not self._sizes:
             return 0.0
         total = sum(self._costs.values())
         if total == 0:
             return 1.0
-        if self.plan.is_adaptive:  # most packs may not be known yet
-            known = sum(len(pack.replicates) for pack in self.packs.values())
-            planned = sum(len(point.seeds) for point in self.plan.points)
-            total *= 1 + (self.plan.trainings - planned) / known
+        # Most packs of an adaptive search may not be known yet.
+        total *= 1 + (self.work.trainings - self.work.planned) / sum(self._sizes.values())
         done = sum(self._costs[pack_id] * share for pack_id, share in self._shares.items())
         return min(1.0, done / total)

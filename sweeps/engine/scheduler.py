@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import cycle
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -32,8 +32,7 @@ from sweeps.engine.pack_sources import (
     is_search_over,
 )
 from sweeps.engine.pack_trainer import checkpoint_label
-from sweeps.engine.progress import ProgressTracker
-from sweeps.engine.signals import StopRequest
+from sweeps.engine.sweep_run import SweepRun
 from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.devices import usable_gpus
@@ -55,52 +54,6 @@ Replicates = Mapping[ReplicateKey, PlannedReplicate]
 """Planned replicates by (point_id, seed)."""
 
 
-@dataclass
-class SweepRun:
-    """One run of a sweep.
-
-    Attributes:
-        tracking_uri: Resolved URI of the MLflow store.
-        address: Address of a Ray cluster; None starts a local Ray.
-        command: Command that the user typed, recorded in the manifest.
-        resume_command: Command that continues the sweep.
-        extends: Whether the plan may extend the recorded sweep.
-        reuse: Sweeps whose trainings are copied; see `sweeps.store.reuse.find_sources`.
-        reused: Sweeps whose trainings this run copies.
-        is_budget_spent: Whether packs were left untrained because the budget was spent.
-        has_report: Whether this run has written the sweep's report.
-        is_superseded: Returns whether another driver has taken the sweep over.
-        on_dashboard: Called with the address of Ray's dashboard; None leaves a local Ray without.
-    """
-
-    ledger: Ledger
-    tracking_uri: str
-    address: str | None
-    command: str
-    resume_command: str
-    tracker: ProgressTracker
-    extends: bool = False
-    reuse: Sequence[str] = ()
-    is_budget_spent: bool = False
-    has_report: bool = False
-    stop: StopRequest = field(default_factory=StopRequest)
-    is_superseded: Callable[[], bool] = lambda: False
-    on_dashboard: Callable[[str], None] | None = None
-
-    def __post_init__(self) -> None:
-        """Starts without other sweeps."""
-        self.reused = ReusedSweeps(self.ledger)
-
-    @property
-    def plan(self) -> Plan:
-        """Plan of the sweep as it is now; that of an adaptive search grows."""
-        return self.tracker.plan
-
-    def should_stop(self) -> bool:
-        """Returns whether the run must end early."""
-        return self.stop.is_requested() or self.is_superseded()
-
-
 class LocalRayDied(BaseException):
     """Raised when a process of a local Ray has died.
 
@@ -108,21 +61,26 @@ class LocalRayDied(BaseException):
     """
 
 
-def copy_reused(run: SweepRun, sources: Sequence[Ledger]) -> None:
+def copy_reused(plan: Plan, ledger: Ledger, sources: Sequence[Ledger]) -> tuple[Plan, ReusedSweeps]:
     """Copies what a sweep lacks from others; a search that has not begun starts from them.
+
+    Returns:
+        The plan with all recorded asks, and the other sweeps.
 
     Raises:
         InputError: If the sweep's manifest or asks cannot be read.
         OSError: If its ledger cannot be written.
         RunSupersededError: If the run has ended or was taken over.
     """
-    run.reused.sources = list({(each.storage, each.sweep): each for each in sources}.values())
-    plan = run.plan
-    if plan.is_adaptive and not read_asks(run.ledger):
-        ask = plan.reuse(point for each in run.reused.sources for point in finished_points(each))
+    reused = ReusedSweeps(ledger, [*{(s.storage, s.sweep): s for s in sources}.values()])
+    if plan.is_adaptive and not read_asks(ledger):
+        ask = plan.reuse(point for source in reused.sources for point in finished_points(source))
         if ask.proposals:
-            write_ask(run.ledger, 0, ask)  # first, so that each copy belongs to an ask
-    run.reused.copy(pending_replicates(add_recorded_asks(plan, run.ledger), run.ledger))
+            write_ask(ledger, 0, ask)  # first, so that each copy belongs to an ask
+    plan = add_recorded_asks(plan, ledger)
+    if reused.sources:
+        reused.copy(pending_replicates(plan, ledger))
+    return plan, reused
 
 
 def run_pending_packs(run: SweepRun) -> None:
@@ -136,10 +94,9 @@ def run_pending_packs(run: SweepRun) -> None:
         Interrupted: If a signal came while Ray was started, or a second one came.
         InputError: If no machine has room for a pack.
     """
-    run.tracker.plan = add_recorded_asks(run.plan, run.ledger)
     if not (replicates := pending_replicates(run.plan, run.ledger)) and is_search_over(run.plan):
         return
-    run.tracker.trained_before = sum(len(p.seeds) for p in run.plan.points) - len(replicates)
+    run.tracker.trained_before = run.tracker.work.planned - len(replicates)
     if run.address is None:
         _resolve_auto(run, [_usable_machine(run)])  # the Ray that starts has the CPUs of its packs
     with _open_ray(run) as connection:
@@ -154,8 +111,7 @@ def _resolve_auto(run: SweepRun, machines: Sequence[Machine]) -> None:
     """Resolves `auto` resources for this run; the manifest keeps them as the study has them."""
     study = run.plan.study
     resources = resolve_study_resources(study, run.plan.samples, machines)
-    resolved = study.model_copy(update={"resources": resources})
-    run.tracker.plan = replace(run.plan, study=resolved)
+    run.set_plan(replace(run.plan, study=study.model_copy(update={"resources": resources})))
 
 
 def _usable_machine(run: SweepRun) -> Machine:
@@ -217,7 +173,7 @@ def _train(
         source = LimitedPacks(source, budget)
     if not should_stop():
         most = slots(machines, resources) if connection.started else None
-        run_packs(source, run.tracker, should_stop, most)
+        run_packs(source, run, should_stop, most)
         run.is_budget_spent = isinstance(source, LimitedPacks) and source.has_reached_budget
 
 
@@ -257,7 +213,7 @@ def _searched_packs(
         return _new_packs(study, members, *conditions)
 
     def expect(plan: Plan, packs: Sequence[Pack]) -> None:
-        run.tracker.plan = plan
+        run.set_plan(plan)
         run.tracker.expect(packs, pack_costs(packs))
         for reason in plan.asks[-1].refusals.values() if plan.asks else ():
             run.tracker.add_problem(f"the experiment refused points of the search: {reason}")

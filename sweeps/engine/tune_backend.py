@@ -34,7 +34,8 @@ from ray.tune.stopper import Stopper
 from privnets.data.user_files import portable_folder
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_sources import PackSource
-from sweeps.engine.progress import ProgressTracker, is_crash
+from sweeps.engine.progress import is_crash
+from sweeps.engine.sweep_run import SweepRun
 from sweeps.engine.worker import Worker, encode_pack
 from sweeps.planning.packing import Pack
 from sweeps.store.filesystem import Directory
@@ -62,7 +63,7 @@ _LOGGERS: Final = ("ray.tune", "ray.train", "ray.air")
 
 def run_packs(
     source: PackSource,
-    tracker: ProgressTracker,
+    run: SweepRun,
     should_stop: Callable[[], bool],
     most: int | None,
 ) -> None:
@@ -72,26 +73,26 @@ def run_packs(
 
     Args:
         source: Packs.
-        tracker: Receives the workers' reports.
+        run: Receives the workers' reports.
         should_stop: Polled about ten times a second.
         most: Largest number of workers, all of which may be kept to the end; None for a cluster
             that others use as well, or that grows.
     """
-    ledger, resources = tracker.ledger, tracker.plan.study.resources
+    ledger, study = run.ledger, run.plan.study
     trainable = tune.with_parameters(
         Worker,
         storage=ledger.storage,
         sweep=ledger.sweep,
         run_id=ledger.directory.run_id,
-        stopping=StoppingRule.from_plan(tracker.plan),
-        folder=portable_folder(tracker.plan.study.source.folder),
-        memory_limit=resources.memory_limit,
+        stopping=StoppingRule.from_plan(run.plan),
+        folder=portable_folder(study.source.folder),
+        memory_limit=study.resources.memory_limit,
     )
-    workers = _Workers(source, tracker, most)
+    workers = _Workers(source, run, most)
     with _quiet_tune(), _state_directory(ledger.directory) as state:
         # Not `Tuner`, which unpickles the errors that it finds on disk.
         tune.run(
-            tune.with_resources(trainable, tune.PlacementGroupFactory([resources.bundle()])),
+            tune.with_resources(trainable, tune.PlacementGroupFactory([study.resources.bundle()])),
             name="tune",
             storage_path=state,
             num_samples=-1,  # as many as `_WorkerSearch` suggests
@@ -103,7 +104,7 @@ def run_packs(
             verbose=0,
         )
     if workers.failure is not None:
-        tracker.warn(f"no worker could be started: {workers.failure}")
+        run.tracker.warn(f"no worker could be started: {workers.failure}")
 
 
 @contextmanager
@@ -156,12 +157,12 @@ class _Workers:
         failure: Why no worker can be started; None while there is hope.
     """
 
-    def __init__(self, source: PackSource, tracker: ProgressTracker, most: int | None) -> None:
+    def __init__(self, source: PackSource, run: SweepRun, most: int | None) -> None:
         self.failure: str | None = None
         self._source = source
-        self._tracker = tracker
-        self._time_limit = tracker.plan.study.resources.time_limit
-        concurrency = tracker.plan.study.resources.concurrency
+        self._run, self._tracker = run, run.tracker
+        self._time_limit = run.plan.study.resources.time_limit
+        concurrency = run.plan.study.resources.concurrency
         self._most = most if concurrency == "auto" else concurrency
         self._is_shared = most is None
         self._requested: set[str] = set()  # trials whose actor waits for resources
@@ -284,7 +285,7 @@ class _Workers:
         self._losses[pack_id] += 1
         if is_crash(reason):
             self._crashed.add(pack_id)
-        can_divide = pack_id in self._crashed and self._tracker.is_divisible(pack_id)
+        can_divide = pack_id in self._crashed and len(pack.replicates) > 1
         if can_divide and self._losses[pack_id] > 1:
             self._divide(pack, reason)
         elif self._losses[pack_id] > _MAX_RETRIES:
@@ -295,12 +296,12 @@ class _Workers:
 
     def _fail(self, pack: Pack, reason: str, details: str) -> None:
         self._source.end_pack(pack.pack_id)
-        self._tracker.fail_pack(pack.pack_id, reason, details)
+        self._run.fail_pack(pack, reason, details)
 
     def _divide(self, pack: Pack, reason: str) -> None:
         """Trains the halves of a pack instead, so that one point cannot take others with it."""
         halves = self._source.divide_pack(pack)
-        self._tracker.divide_pack(pack.pack_id, halves, reason)
+        self._run.divide_pack(pack, halves, reason)
 
 
 class _WorkerSearch(Searcher):

@@ -33,8 +33,8 @@ from sweeps.engine.pack_sources import (
     SearchedPacks,
     ask_results,
 )
-from sweeps.engine.progress import ProgressTracker, SweepCounter
-from sweeps.engine.scheduler import SweepRun, copy_reused, pending_replicates
+from sweeps.engine.progress import SweepCounter
+from sweeps.engine.scheduler import copy_reused, pending_replicates
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.packing import Pack, make_packs
@@ -475,11 +475,9 @@ def test_points_to_try_first_are_tried_even_if_the_front_is_known(tmp_path: Path
 WIDE = {"weight_decay": {"loguniform": [1e-4, 1]}, "noise_std": {"uniform": [0, 0.5]}}
 
 
-def new_run(plan: Plan, ledger: Ledger, source: Ledger) -> SweepRun:
-    if not ledger.has_spec():
-        manifest = create_manifest(plan, "s", command="", tracking_uri="")
-        write_manifest(ledger, record_sources(manifest, [source]))
-    return SweepRun(ledger, "", None, "", "", ProgressTracker(plan, ledger))
+def write_reusing_manifest(plan: Plan, ledger: Ledger, source: Ledger) -> None:
+    manifest = create_manifest(plan, "s", command="", tracking_uri="")
+    write_manifest(ledger, record_sources(manifest, [source]))
 
 
 def test_reused_trainings_are_the_first_that_a_search_knows(tmp_path: Path) -> None:
@@ -487,7 +485,8 @@ def test_reused_trainings_are_the_first_that_a_search_knows(tmp_path: Path) -> N
     old, ledger = adaptive_plan("tpe"), Ledger(str(tmp_path), "s")
     search(old, tmp_path / "old", 0, rate=0.0)
     plan, source = adaptive_plan("frontier", space=WIDE), Ledger(str(tmp_path / "old"), "s")
-    copy_reused(new_run(plan, ledger, source), [source])
+    write_reusing_manifest(plan, ledger, source)
+    copy_reused(plan, ledger, [source])
     (ask,) = read_asks(ledger)
     points = list(finished_points(source))
     assert {*ask.point_ids} == {p.point_id for p in points if p.config["noise_std"] <= 0.5}
@@ -513,16 +512,15 @@ def test_a_reuse_that_was_killed_is_completed_by_the_next_run(tmp_path: Path) ->
     source = Ledger(str(tmp_path / "old"), "s")
     source.write_spec({})
     packs = tmp_path / "s" / "ledger"
-    run = new_run(plan, ledger, source)
+    write_reusing_manifest(plan, ledger, source)
     packs.write_text("a file, so that no pack can be written")
     with pytest.raises(OSError, match="ledger"):
-        copy_reused(run, [source])
+        copy_reused(plan, ledger, [source])
     packs.unlink()
     (ask,) = read_asks(ledger)
     result = open_result("s", str(tmp_path))
     assert (result.pending, result.size) == (len(ask.seeds) + 18, len(ask.seeds) + 18)
-    again = new_run(plan, ledger, source)
-    copy_reused(again, recorded_sources(read_manifest(ledger), ledger))
+    copy_reused(plan, ledger, recorded_sources(read_manifest(ledger), ledger))
     assert read_asks(ledger) == [ask]
     assert {*rows(ledger)} == {*zip(ask.point_ids, ask.seeds, strict=True)}
     assert open_result("s", str(tmp_path)).pending == 18
@@ -535,14 +533,14 @@ def test_a_search_that_has_begun_takes_what_it_asks_for_from_other_sweeps(tmp_pa
     plan, ledger = adaptive_plan("tpe", space=WIDE), Ledger(str(tmp_path), "s")
     expected, _ = search(plan, tmp_path / "old", 0, rate=0.0)
     source = Ledger(str(tmp_path / "old"), "s")
-    run = new_run(plan, ledger, source)
+    write_reusing_manifest(plan, ledger, source)
     write_ask(ledger, 0, expected[0])
-    copy_reused(run, [source])
+    _, reused = copy_reused(plan, ledger, [source])
     assert read_asks(ledger) == expected[:1]
     assert {*rows(ledger)} == {*zip(expected[0].point_ids, expected[0].seeds, strict=True)}
 
     packs = SearchedPacks(
-        plan.grow(expected[0]), ledger, [], pack_singly, lambda plan, packs: None, run.reused.copy
+        plan.grow(expected[0]), ledger, [], pack_singly, lambda plan, packs: None, reused.copy
     )
     assert packs.take() is None
     assert packs.is_finished

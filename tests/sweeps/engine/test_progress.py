@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -21,9 +22,9 @@ from privnets.points import Replicate, TradeoffPoint
 from sweeps.engine import display
 from sweeps.engine import progress as progress_module
 from sweeps.engine.display import SweepCounts, SweepProgress, display_progress
-from sweeps.engine.progress import ProgressTracker, SweepCounter
+from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
 from sweeps.planning.packing import Pack
-from sweeps.planning.plan import Plan, set_budget
+from sweeps.planning.plan import Plan, PlannedReplicate, set_budget
 from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
 
@@ -49,24 +50,37 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 
 @pytest.fixture
-def tracker(plan: Plan, tmp_path: Path) -> ProgressTracker:
-    return ProgressTracker(plan, Ledger(str(tmp_path), "sweep"))
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(str(tmp_path), "sweep")
+
+
+@pytest.fixture
+def tracker(plan: Plan, ledger: Ledger) -> ProgressTracker:
+    return make_tracker(plan, ledger)
+
+
+def make_tracker(plan: Plan, ledger: Ledger) -> ProgressTracker:
+    counter = SweepCounter(ledger, plan.seed_rule, plan.objectives)
+    return ProgressTracker(counter, PlannedWork.from_plan(plan))
+
+
+def pack_of(name: str) -> Pack:
+    """A pack of one replicate."""
+    config: Any = None
+    return Pack(name, "membership", (PlannedReplicate(f"point of {name}", 0, config),))
 
 
 def expect(tracker: ProgressTracker, costs: dict[str, float]) -> None:
-    """Expects packs of one replicate each."""
-    replicates = tracker.plan.replicates()
-    packs = [Pack(name, "membership", (replicates[i],)) for i, name in enumerate(costs)]
-    tracker.expect(packs, costs)
+    tracker.expect([pack_of(name) for name in costs], costs)
 
 
-def write_point(tracker: ProgressTracker, index: int, *, flag: float = 0.0) -> None:
-    planned = tracker.plan.points[index]
-    metrics = dict.fromkeys(tracker.plan.objectives, float(index))
+def write_point(plan: Plan, ledger: Ledger, index: int, *, flag: float = 0.0) -> None:
+    planned = plan.points[index]
+    metrics = dict.fromkeys(plan.objectives, float(index))
     metrics["flag/attack_beats_bound"] = flag
-    replicates = tuple(Replicate(seed, metrics, finished_at=1.0) for seed in tracker.plan.seeds)
+    replicates = tuple(Replicate(seed, metrics, finished_at=1.0) for seed in plan.seeds)
     point = TradeoffPoint(planned.point_id, "membership", planned.config.resolved(), replicates)
-    tracker.ledger.write_pack(f"written-{index}", [point])
+    ledger.write_pack(f"written-{index}", [point])
 
 
 def train_on(tracker: ProgressTracker, nodes: Sequence[str]) -> None:
@@ -91,17 +105,15 @@ def resource_use(tracker: ProgressTracker) -> ResourceUse:
 
 def test_points_of_failed_packs_count_as_failed(tracker: ProgressTracker) -> None:
     expect(tracker, {"one": 1.0, "two": 1.0})
-    tracker.fail_pack("one", "ValueError: x", "Traceback ...")
+    tracker.fail_pack(pack_of("one"))
     now = tracker.snapshot()
     assert (now.points, now.counts.complete, now.counts.failed) == (4, 0, 1)
-    assert tracker.failures == {"one": "ValueError: x"}
-    assert Path(tracker.ledger.directory.path, "failures", "one.json").exists()
 
 
-def test_flagged_points_are_not_on_the_front_so_far(tracker: ProgressTracker) -> None:
-    write_point(tracker, 1)
-    write_point(tracker, 0, flag=1.0)
-    counts = SweepCounter(tracker.ledger, tracker.plan.seed_rule, tracker.plan.objectives).read()
+def test_flagged_points_are_not_on_the_front_so_far(plan: Plan, ledger: Ledger) -> None:
+    write_point(plan, ledger, 1)
+    write_point(plan, ledger, 0, flag=1.0)
+    counts = SweepCounter(ledger, plan.seed_rule, plan.objectives).read()
     assert (counts.complete, counts.front) == (2, 1)
     assert set(counts.best.values()) == {1.0}
 
@@ -127,13 +139,15 @@ def test_packs_of_a_later_round_add_to_the_work(tracker: ProgressTracker) -> Non
     assert tracker.snapshot().share == pytest.approx(1 / 4)
 
 
-def test_rate_and_time_left_are_those_of_this_run(tracker: ProgressTracker, clock: Clock) -> None:
-    write_point(tracker, 0)
+def test_rate_and_time_left_are_those_of_this_run(
+    tracker: ProgressTracker, plan: Plan, ledger: Ledger, clock: Clock
+) -> None:
+    write_point(plan, ledger, 0)
     tracker.show()
     expect(tracker, {"p": 1.0})
     assert (tracker.snapshot().rate, tracker.snapshot().eta) == (None, None)
     clock.now += 60.0
-    write_point(tracker, 1)
+    write_point(plan, ledger, 1)
     tracker.advance_pack("p", 0.25, "node")
     tracker.show()
     now = tracker.snapshot()
@@ -146,11 +160,11 @@ def test_rate_and_time_left_are_those_of_this_run(tracker: ProgressTracker, cloc
 
 @pytest.mark.parametrize(("budget", "left"), [(3, 120.0), ("90s", 30.0), (9, 180.0), ("1h", 180.0)])
 def test_the_time_left_ends_with_the_budget_of_the_run(
-    budget: int | str, left: float, plan: Plan, tmp_path: Path, clock: Clock
+    budget: int | str, left: float, plan: Plan, ledger: Ledger, clock: Clock
 ) -> None:
     """One of four trainings takes a minute."""
     limited = replace(plan, study=set_budget(plan.study, budget))
-    tracker = ProgressTracker(limited, Ledger(str(tmp_path), "sweep"))
+    tracker = make_tracker(limited, ledger)
     expect(tracker, dict.fromkeys("abcd", 1.0))
     clock.now += 60.0
     tracker.advance_pack("a", 1.0, "node")
@@ -248,9 +262,9 @@ def test_an_idle_node_that_leaves_long_after_a_worker_was_lost_on_it_is_no_loss(
     assert tracker.snapshot().warning_count == losses == 1
 
 
-def test_packs_without_a_cost_end_at_once_also_with_a_budget(plan: Plan, tmp_path: Path) -> None:
+def test_packs_without_a_cost_end_at_once_also_with_a_budget(plan: Plan, ledger: Ledger) -> None:
     limited = replace(plan, study=set_budget(plan.study, 3))
-    tracker = ProgressTracker(limited, Ledger(str(tmp_path), "sweep"))
+    tracker = make_tracker(limited, ledger)
     expect(tracker, {"a": 0.0})
     assert tracker.snapshot().eta == 0.0
 
@@ -290,11 +304,11 @@ def test_a_display_that_fails_is_recorded_once_and_not_called_again(
 
 
 def test_a_ledger_that_cannot_be_listed_for_a_while_is_recorded_and_read_later(
-    tracker: ProgressTracker,
+    tracker: ProgressTracker, ledger: Ledger
 ) -> None:
     states: list[SweepProgress] = []
     tracker.displays.append(states.append)
-    folder = Path(tracker.ledger.directory.path)
+    folder = Path(ledger.directory.path)
     folder.mkdir()
     (folder / "ledger").write_bytes(b"")  # a file in the folder's place
     tracker.show()
@@ -311,14 +325,14 @@ def test_an_interrupt_is_not_recorded_as_a_problem(tracker: ProgressTracker) -> 
 
 
 def test_displays_are_called_while_the_block_runs_and_at_its_end(
-    tracker: ProgressTracker,
+    tracker: ProgressTracker, plan: Plan, ledger: Ledger
 ) -> None:
     states: list[SweepProgress] = []
     tracker.displays.append(states.append)
     with tracker.displaying():
         expect(tracker, {"p": 1.0})
         tracker.advance_pack("p", 1.0, "node")
-        write_point(tracker, 0)
+        write_point(plan, ledger, 0)
     assert (states[-1].counts.complete, states[-1].share) == (1, 1.0)
 
 
@@ -405,7 +419,7 @@ def test_the_first_signal_is_answered_at_once_while_the_ledger_is_read(
         may_end.wait(10)
         return SweepCounts()
 
-    monkeypatch.setattr(tracker._counter, "read", read_slowly)
+    monkeypatch.setattr(tracker.counter, "read", read_slowly)
     with display_progress() as show, ThreadPoolExecutor(1) as pool:
         tracker.displays.append(show)
         update = pool.submit(tracker.show)
