@@ -50,6 +50,8 @@ class NetworkReference(UserForm):
 RELEASER_NAMES: Final = ("linear", "mlp", "convolutional", "recurrent", "unet", "fader")
 COPYING_RELEASERS: Final = ("unet", "fader")
 """Releasers that learn to copy before the game."""
+Obfuscation = Literal["noise", "blur", "box", "rounding", "average"]
+"""Releasers that do not learn."""
 _NETWORK_FORMS: Final = {"torch": NetworkReference}
 
 
@@ -72,6 +74,7 @@ class AdversarialConfig(ExperimentConfig):
             "tradeoff",
             "dependence",
             "noise_std",
+            "strength",
             "learning_rate",
             "adversary_learning_rate",
         }
@@ -134,6 +137,12 @@ class AdversarialConfig(ExperimentConfig):
         "problem",
         description="network of adversary and utility in the game: the problem's, or the user's",
     )
+    obfuscation: Obfuscation | Literal["none"] = Field(
+        "none", description="trivial obfuscation in place of a learned releaser, as its baseline"
+    )
+    strength: float = Field(
+        0.1, ge=0, le=1e3, description="strength of the obfuscation; 0 releases raw records"
+    )
     releaser_width: int = Field(64, ge=1, le=4096, description="units or channels of the releaser")
     adversary_width: int = Field(
         64, ge=1, le=4096, description="units or channels of the inference networks"
@@ -170,6 +179,18 @@ class AdversarialConfig(ExperimentConfig):
     metrics: dict[UserMetric, str] | None = Field(
         None, description="utilities of the user's, each with a scorer or module:function"
     )
+
+    @property
+    def releaser_name(self) -> str:
+        """Name of the network or of the obfuscation that releases; a user's network is `torch`."""
+        if self.obfuscation != "none":
+            return self.obfuscation
+        return self.releaser if isinstance(self.releaser, str) else "torch"
+
+    @property
+    def noise_scale(self) -> float:
+        """Factor on the releaser's noise; an obfuscation reads its strength from it."""
+        return self.noise_std if self.obfuscation == "none" else self.strength
 
     @model_validator(mode="before")
     @classmethod

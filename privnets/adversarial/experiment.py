@@ -166,6 +166,8 @@ def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
     for name, width in (("releaser", "releaser_width"), ("inference_network", "adversary_width")):
         if isinstance(getattr(config, name), NetworkReference):
             unused[name] = (width,)
+    if config.obfuscation == "none":
+        unused["obfuscation"] = ("strength",)
     if config.evaluation == "exact":
         unused["evaluation"] = ("panel", "metrics")
     elif not _problem(config).spec.utility_classes:

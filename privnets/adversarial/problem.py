@@ -70,6 +70,13 @@ class ProblemSpec:
     has_either_label: bool = False
 
     @property
+    def obfuscations(self) -> tuple[str, ...]:
+        """Trivial obfuscations that fit its records."""
+        if self.is_sequential:
+            return ("noise", "rounding", "average")
+        return ("noise", "blur", "box") if self.pixels else ("noise", "rounding")
+
+    @property
     def is_sequential(self) -> bool:
         """Whether records are sequences with a secret at each step."""
         return self.network == "recurrent"
@@ -196,6 +203,9 @@ class Problem(ABC):
         if not is_own and config.releaser not in spec.releasers:
             allowed = f"{' or '.join(spec.releasers)} with {spec.name}"
             errors.append(InvalidField("releaser", str(config.releaser), allowed))
+        if config.obfuscation not in ("none", *spec.obfuscations):
+            allowed = f"{', '.join(spec.obfuscations)} or none with {spec.name}"
+            errors.append(InvalidField("obfuscation", config.obfuscation, allowed))
         if spec.is_sequential and not isinstance(config.inference_network, str):
             given, allowed = str(config.inference_network), f"problem with {spec.name}"
             errors.append(InvalidField("inference_network", given, allowed))

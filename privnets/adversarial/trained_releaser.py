@@ -34,11 +34,11 @@ from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems.own_series import SeriesEncoding
 from privnets.adversarial.records import MISSING, Minibatch
 from privnets.adversarial.released_columns import ColumnChange
+from privnets.adversarial.training.releaser import Releaser
 from privnets.adversarial.training.releasers import (
     RELEASERS,
     EncoderDecoder,
     FaderReleaser,
-    Releaser,
     UNetReleaser,
     build_releaser,
     module_releaser,
@@ -67,9 +67,9 @@ class ReleaserDescription(BaseModel):
 
     Attributes:
         format: Version of this description.
-        network: Value of the field `releaser`.
+        network: Value of the field `releaser`, or of `obfuscation`.
         settings: Fields of the network, or keyword arguments of a user's factory.
-        noise_std: Scale of the noise.
+        noise_std: Scale of the noise, or strength of the obfuscation.
         encoding: Relation of the user's form of records to arrays.
         problem: Problem that it was trained on.
     """
@@ -77,7 +77,10 @@ class ReleaserDescription(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: Literal[2] = 2
-    network: Literal["linear", "mlp", "convolutional", "recurrent", "unet", "fader", "torch"]
+    network: Literal[
+        "linear", "mlp", "convolutional", "recurrent", "unet", "fader", "torch",
+        "noise", "blur", "box", "rounding", "average",
+    ]  # fmt: skip
     settings: dict[str, Any]
     noise_std: float = Field(ge=0)
     encoding: Encoding
@@ -216,16 +219,17 @@ def save_releaser(
     encoding = problem.record_encoding(config)
     if encoding is None:
         return save(tensors)
-    if isinstance(config.releaser, NetworkReference):  # the file must not name code
-        network, settings = "torch", dict(config.releaser.params)
+    network = config.releaser_name
+    if network == "torch":  # the file must not name code
+        assert isinstance(config.releaser, NetworkReference)
+        settings = dict(config.releaser.params)
     else:
-        network = config.releaser
         settings = asdict(build_releaser(problem, config))  # type: ignore[call-overload]
     description = ReleaserDescription.model_validate(
         {
             "network": network,
             "settings": settings,
-            "noise_std": config.noise_std,
+            "noise_std": config.noise_scale,
             "encoding": encoding,
             "problem": config.problem,
         }

@@ -52,7 +52,7 @@ def release_bytes(sizes: SplitSizes) -> int:
 
 def count_passes(config: AdversarialConfig) -> int:
     """Minibatches through the networks, including pretraining."""
-    is_pretrained = config.scenario != "joint" or config.releaser in COPYING_RELEASERS
+    is_pretrained = config.scenario != "joint" or config.releaser_name in COPYING_RELEASERS
     pretraining = config.pretrain_steps if is_pretrained else 0
     return pretraining + config.steps * (config.adversary_steps + 1)
 
@@ -65,7 +65,7 @@ def evaluation_seconds(problem: Problem, config: AdversarialConfig, device: str 
     records = min(sizes.attack, profile.records) + sizes.validation + sizes.test
     numbers = math.prod(sizes.record_shape)
     panel = _PANEL + records * numbers * _PANEL_NUMBER
-    if config.noise_std:  # other attackers than networks train on releases with other noise too
+    if config.noise_scale:  # other attackers than networks train on releases with other noise too
         panel *= 1 + _DRAWING * math.log2(profile.most_draws(numbers))
     steps = min(profile.steps, _ATTACK_STEPS)
     width = profile.width(problem.spec.attacker_width)
@@ -79,31 +79,33 @@ def _pass_seconds(
     config: AdversarialConfig, sizes: SplitSizes, network: NetworkKind
 ) -> tuple[float, float]:
     """Core-seconds of a minibatch through all networks: per member, and per stack."""
-    each = _OTHER if config.releaser in _UNSTACKED else _DENSE
+    each = _OTHER if config.releaser_name in _UNSTACKED else _DENSE
     releaser = each * _releaser_multiplications(config, sizes)
     inference = _inference_seconds(sizes, network, config.adversary_width)
     records = config.batch_size * _sequence_steps(config, sizes)
     products = records * (releaser + 2 * inference)
-    if config.releaser in _UNSTACKED:
+    if config.releaser_name in _UNSTACKED:
         return _STACK_PASS + _MEMBER_PASS + products, 0.0
     return _MEMBER_PASS + products, _STACK_PASS
 
 
 def _sequence_steps(config: AdversarialConfig, sizes: SplitSizes) -> int:
-    return sizes.record_shape[0] if config.releaser == "recurrent" else 1
+    return sizes.record_shape[0] if config.releaser_name == "recurrent" else 1
 
 
 def _releaser_multiplications(config: AdversarialConfig, sizes: SplitSizes) -> float:
     """Multiplications for one record or step, forward and backward through the releaser."""
     numbers, width = math.prod(sizes.record_shape), config.releaser_width
-    if config.releaser == "linear":
+    if config.obfuscation != "none":
+        return 0.0
+    if config.releaser_name == "linear":
         return 3.0 * numbers**2
-    if config.releaser == "recurrent":
+    if config.releaser_name == "recurrent":
         return 3.0 * 32 * width**2
-    if config.releaser == "convolutional":
+    if config.releaser_name == "convolutional":
         decoder = 4 * width * (width + numbers)
         return 3.0 * (_encoder_multiplications(numbers, width // 8, width) + decoder)
-    if config.releaser in COPYING_RELEASERS:
+    if config.releaser_name in COPYING_RELEASERS:
         return 3.0 * numbers * (9 * width + 15 * width**2)
     return 3.0 * (2 * numbers * width + width**2)
 

@@ -93,7 +93,7 @@ class GaussianMixtureProblem(Problem):
 
     def has_exact_information(self, config: AdversarialConfig) -> bool:
         """Whether the releaser is a linear filter."""
-        return config.releaser == "linear"
+        return config.releaser_name == "linear"
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]
@@ -121,7 +121,7 @@ class GaussianMixtureProblem(Problem):
         self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
         """Exact leakage and censored utility of linear filters, nats."""
-        if configs[0].releaser != "linear":
+        if configs[0].releaser_name != "linear":
             return {}
         information = _filter_information(parameters[0].detach().double(), configs)
         return {"exact/leakage": information.leakage, "exact/censored": information.censored}

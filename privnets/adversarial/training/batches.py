@@ -17,7 +17,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
 from privnets.adversarial.problem import Splits
 from privnets.adversarial.records import Minibatch, Pool
-from privnets.adversarial.training.releasers import Releaser, noise_words, view_noise
+from privnets.adversarial.training.releaser import Releaser, noise_words, view_noise
 from privnets.networks.streams import RandomStreams, integers
 from privnets.randomness import stream_key
 
@@ -83,7 +83,9 @@ class BatchSource:
         device, sizes = self._pool.x.device, torch.tensor([[len(train)] for train in self._train])
         self._records = torch.from_numpy(np.concatenate(self._train)).to(device)
         self._sizes, self._starts = sizes.to(device), (sizes.cumsum(0) - sizes).to(device)
-        self._noise_std = torch.tensor([[config.noise_std] for config in self._configs]).to(device)
+        self._noise = torch.tensor([[config.noise_scale] for config in self._configs]).to(
+            device
+        )
         self._game = self._batch_streams("batches", self._noise_shape)
         self._raw = self._batch_streams("raw batches", self._raw_noise_shape)
 
@@ -101,7 +103,7 @@ class BatchSource:
         together = max(1, most // (len(self._configs) * (of_noise + self._size)))
         for start in range(first, last, together):
             words = streams.rows(start, min(start + together, last))
-            noise = self._releaser.draw_noise(words[..., :of_noise]).mul_(self._noise_std)
+            noise = self._releaser.draw_noise(words[..., :of_noise]).mul_(self._noise)
             places = integers(words[..., of_noise : of_noise + self._size], self._sizes)
             index = _select_rows(self._records, places.add_(self._starts))
             yield from self._read_batches(index, view_noise(noise, noise_shape))
@@ -141,7 +143,7 @@ class RecordReleaser:
         """
         x, key = self.pool.x, stream_key(self.config.seed, stream)
         index, size = torch.from_numpy(records).to(x.device), (len(records), *x.shape[1:])
-        noise = self.network.record_noise(key, self.config.noise_std, size, x.device)
+        noise = self.network.record_noise(key, self.config.noise_scale, size, x.device)
         parts = torch.split(index, self.network.released_together(size[1:]))
         released = [
             self.network.release(self.parameters, _select_batch(self.pool, part[None], own))

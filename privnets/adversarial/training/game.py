@@ -30,7 +30,8 @@ from privnets.adversarial.training.inference_networks import (
     infer_logits,
 )
 from privnets.adversarial.training.losses import GameStep
-from privnets.adversarial.training.releasers import Releaser, build_releaser
+from privnets.adversarial.training.releaser import Releaser
+from privnets.adversarial.training.releasers import build_releaser
 from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.networks.layers import stack_parameters
 from privnets.networks.memory import keep_freed_memory
@@ -276,10 +277,15 @@ class Game:
         with differentiable(trained):
             step = self._game_step(self._release(batch), batch)
             loss = self._loss(step)
-            gradients = torch.autograd.grad(loss, trained, self._ones, materialize_grads=True)
+            gradients = (
+                torch.autograd.grad(loss, trained, self._ones, materialize_grads=True)
+                if trained
+                else ()
+            )
         for group in groups:
             group.stack.step(gradients[len(parameters) :], scale)
-        self._releaser.step(gradients[: len(parameters)], scale)
+        if parameters:
+            self._releaser.step(gradients[: len(parameters)], scale)
         return step, loss
 
     def _release(self, batch: Minibatch) -> Tensor:
@@ -299,7 +305,9 @@ class Game:
         return GameStep(batch, z, logits["adversary"], logits.get("utility"), reference)
 
     def _remove_diverged(self) -> dict[int, str]:
-        finite = [self._releaser.is_finite(), *(group.is_finite() for group in self._groups)]
+        finite = [group.is_finite() for group in self._groups]
+        if self._releaser.parameters:
+            finite.append(self._releaser.is_finite())
         is_finite = torch.stack(finite).all(0).tolist()
         diverged = [i for i, each in enumerate(is_finite) if not each]
         if diverged:
