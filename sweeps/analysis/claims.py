@@ -22,6 +22,7 @@ from privnets.frames import ERROR_SUFFIX
 from privnets.statistics.bootstrap import build_samples
 from privnets.statistics.intervals import LEVEL, Array, Interval
 from privnets.statistics.replicates import Summary
+from sweeps.analysis.obfuscation import is_obfuscated
 from sweeps.analysis.tables import describe_config, varying_fields
 from sweeps.analysis.text import format_count, format_number, format_setting
 from sweeps.analysis.trends import (
@@ -114,12 +115,15 @@ def judge_claim(
 
     Args:
         claim: The claim.
-        replicates: A row per point and replicate.
+        replicates: A row per point and replicate. Trivial obfuscations count only where the claim
+            names them.
         flagged: Ids of points with a raised flag. They are left out of claims about `privacy/*`,
             unless the claim is about a bound, which flags presume. If only they can be measured,
             the sweep cannot tell.
         unfinished: Number of points of the sweep that are not in the table.
     """
+    if "obfuscation" not in claim.where:
+        replicates = replicates.loc[~is_obfuscated(replicates)]
     finding = _judge_unflagged(claim, replicates, flagged)
     is_final = claim.axis is not None or (claim.given and finding.verdict == "agrees")
     if not unfinished or is_final or finding.verdict == "cannot tell":

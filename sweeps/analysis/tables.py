@@ -44,6 +44,9 @@ RAW_DATA_VALUES: Mapping[str, str | float] = {
 JUDGES: Mapping[str, tuple[str, str]] = {"panel": ("evaluation", "attackers")}
 """Field of the yardstick, shown beside every result, to the field and value that make it count."""
 
+OBFUSCATION, STRENGTH = "config/obfuscation", "strength"
+"""Column of the trivial obfuscation of a release, and the field of its strength."""
+
 INTERVAL_SUFFIXES = (".ci_low", ".ci_high")
 
 FRONT_PROBABILITY, FRONT_GROUP = "front/probability", "front/group"
@@ -112,12 +115,24 @@ def _cells(
     return [
         (
             *(format_metric(row, metric) for metric in metrics),
-            *(format_setting(row.get(f"config/{field}")) for field in fields),
+            *(_setting_cell(row, field) for field in fields),
             *(_plain_cell(row[other]) for other in others),
             str(row["point_id"]),
         )
         for row in points.to_dict("records")
     ]
+
+
+def own_fields(row: Row, fields: Sequence[str]) -> list[str]:
+    """The fields that have an effect on a point: an obfuscation has its strength alone."""
+    if (kind := row.get(OBFUSCATION)) is None:
+        return list(fields)
+    others = {"obfuscation": True, STRENGTH: kind != "none"}
+    return [field for field in fields if others.get(field, kind == "none")]
+
+
+def _setting_cell(row: Row, field: str) -> str:
+    return format_setting(row.get(f"config/{field}")) if own_fields(row, [field]) else ""
 
 
 def _plain_cell(value: object) -> str:
@@ -153,7 +168,8 @@ def evenly_spaced(count: int, limit: int) -> list[int]:
 
 def describe_config(row: Row, fields: Sequence[str]) -> str:
     """Values of the fields in which points differ, as `field = value`."""
-    values = [f"{field} = {format_setting(row.get(f'config/{field}'))}" for field in fields]
+    own = own_fields(row, fields)
+    values = [f"{field} = {format_setting(row.get(f'config/{field}'))}" for field in own]
     return ", ".join(values) or "the only point"
 
 

@@ -15,11 +15,14 @@ from matplotlib.figure import Figure
 from privnets.points import TradeoffPoint
 from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import is_flagged
+from sweeps.analysis.obfuscation import is_obfuscated
 from sweeps.analysis.pareto import attainment
 from sweeps.analysis.remarks import UNDEFINED, count_exclusions
 from sweeps.analysis.results import CONFIRMING, SEARCHING, Result, is_only_searched
 from sweeps.analysis.tables import (
     FRONT_PROBABILITY,
+    OBFUSCATION,
+    STRENGTH,
     Table,
     best_first,
     evenly_spaced,
@@ -309,14 +312,19 @@ class ReportContents:
         result = self.result
         finished = self.points.loc[self.points["status"] == "finished"]
         swept = [field for field in varying_fields(finished) if field in result.study.space]
+        swept = [field for field in swept if f"config/{field}" != OBFUSCATION]
+        trivial = is_obfuscated(finished)
         defined = set(finished.columns[finished.notna().any()])
         for field in swept:
             claimed = [claim.metric for claim in result.study.claims if claim.axis == field]
             metrics = [m for m in dict.fromkeys([*result.objectives, *claimed]) if m in defined]
             if metrics:
-                fields = [field, *(other for other in swept if other != field)]
+                is_strength = trivial.any() and field == STRENGTH
+                own = finished.loc[trivial == is_strength]
+                others = ["obfuscation"] if is_strength else [f for f in swept if f != STRENGTH]
+                fields = [field, *(other for other in others if other != field)]
                 log = field in result.log_fields
-                yield field, field_chart(finished, fields, metrics, result.objectives, log=log)
+                yield field, field_chart(own, fields, metrics, result.objectives, log=log)
 
     def _effects_table(self) -> Table:
         has_phases = any(effect.phase for effect in self.effects)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from sweeps.analysis.fronts import separate_points
+from sweeps.analysis.obfuscation import compare_with_obfuscation
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.remarks import (
     NOT_BEATEN,
@@ -18,8 +19,11 @@ from sweeps.analysis.remarks import (
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     FRONT_PROBABILITY,
+    OBFUSCATION,
+    STRENGTH,
     Row,
     best_first,
+    own_fields,
     row_interval,
     varying_fields,
 )
@@ -58,6 +62,7 @@ def headline_sentences(result: Result, front: pd.DataFrame | None = None) -> lis
     best = f"{_BEST[objectives[leading]]} {_name(leading)}"
     trivial = note_trivial_model(front, objectives)
     sentences = [
+        *(finding.sentence for finding in compare_with_obfuscation(result)),
         *(sentence for sentence in trivial if sentence.startswith(NOT_BEATEN)),
         f"At {_place(private, fields)}, {_describe_metrics(private, metrics)}.",
         _describe_rank(private, best if len(front) > 1 else ""),
@@ -86,7 +91,10 @@ def _best_row(front: pd.DataFrame, objectives: Objectives, metric: str) -> Row:
 
 def _place(row: Row, fields: Sequence[str]) -> str:
     """A point's swept settings in words: `120 training records and weight decay 1`."""
+    fields = [field for field in own_fields(row, fields) if f"config/{field}" != OBFUSCATION]
     named = ((field_label(field), label_setting(row.get(f"config/{field}"))) for field in fields)
+    if row.get(OBFUSCATION, "none") != "none":
+        return f"{row[OBFUSCATION]} of strength {label_setting(row[f'config/{STRENGTH}'])}"
     settings = [f"{v} {name}" if name.endswith("s") else f"{name} {v}" for name, v in named]
     return _join(settings) or "the only setting"
 

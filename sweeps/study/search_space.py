@@ -53,6 +53,8 @@ ListedValues = Annotated[
 """One value or several."""
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=-_MAX_WHOLE, le=_MAX_WHOLE)]
+_OBFUSCATION, _STRENGTH = "obfuscation", "strength"
+_STRENGTHS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 6.4)  # from raw records to the floor
 _UNSET: Any = Field(None, exclude_if=lambda values: values is None)
 
 
@@ -175,6 +177,23 @@ class Axis(BaseModel):
         if self.grid is None or len(numbers) < len(self.grid) or not decades:
             return self.kind == "loguniform"
         return max(decades) - min(decades) >= _MIN_LOG_DECADES
+
+
+def add_obfuscation(space: Mapping[str, Any], names: Sequence[Any]) -> dict[str, Any]:
+    """Adds trivial obfuscations, each over its strengths, to the plain values of a space.
+
+    All other axes belong to learned releases from then on.
+    """
+    both = {_OBFUSCATION: {"choice": ["none", *names]}, _STRENGTH: {"grid": [*_STRENGTHS]}}
+    every = both | {name: axis for name, axis in space.items() if name != _OBFUSCATION}
+
+    def belong(name: str, axis: Any) -> Any:
+        if name == _OBFUSCATION or not isinstance(axis, Mapping):
+            return axis
+        belongs = {_OBFUSCATION: [*names] if name == _STRENGTH else ["none"]}
+        return {**axis, "when": {**(axis.get("when") or {}), **belongs}}
+
+    return {name: belong(name, axis) for name, axis in every.items()}
 
 
 def keep_applicable(space: Mapping[str, Axis], values: Mapping[str, Scalar]) -> Proposal:

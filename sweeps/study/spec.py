@@ -29,7 +29,7 @@ from pydantic import (
 
 from privnets.config import UserMetric
 from sweeps.errors import FieldError, FieldPath, percentage_hint
-from sweeps.study.search_space import Axis, FixedValue, Value
+from sweeps.study.search_space import Axis, FixedValue, Value, add_obfuscation
 
 MAX_POINTS: Final = 1_000_000
 MAX_REPLICATES: Final = 10_000
@@ -368,6 +368,8 @@ class Study(_StudySection):
         fixed: Configuration fields with one value, which may be a mapping.
         space: Configuration fields that are swept, each with its axis. Dots lead into mappings, as
             `model.params.max_depth`.
+        obfuscation: Trivial obfuscations of a release, such as `[noise, blur]`, as its baselines:
+            points beside those of `space`, which gets the axes `obfuscation` and `strength`.
         metrics: Utilities of the author's own, `utility/NAME`, each by the name of a scorer of
             scikit-learn or as `module:function`; they count like those of the experiment.
         groups: Column of the table, or `class`, by whose values leakage is reported.
@@ -386,6 +388,7 @@ class Study(_StudySection):
     claims: tuple[Claim, ...] = ()
     fixed: dict[str, FixedValue] = Field(default_factory=dict)
     space: dict[str, Axis] = Field(default_factory=dict)
+    obfuscation: tuple[Text, ...] = ()
     metrics: dict[UserMetric, Text] = Field(default_factory=dict)
     groups: Text | None = None
     replicates: Annotated[int, Field(strict=True, ge=1, le=MAX_REPLICATES)] = 8
@@ -398,6 +401,15 @@ class Study(_StudySection):
     early_stopping: Annotated[EarlyStopping | None, BeforeValidator(_expand_switch)] = None
 
     _source: StudySource = PrivateAttr(default_factory=StudySource)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_obfuscation(cls, raw: Any) -> Any:
+        names = raw.get("obfuscation") if isinstance(raw, Mapping) else None
+        space = raw.get("space") or {} if names else {}
+        if not isinstance(names, list | tuple) or not isinstance(space, Mapping) or not names:
+            return raw
+        return {**raw, "space": add_obfuscation(space, names), "obfuscation": ()}
 
     @property
     def source(self) -> StudySource:

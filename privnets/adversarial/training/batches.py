@@ -83,9 +83,7 @@ class BatchSource:
         device, sizes = self._pool.x.device, torch.tensor([[len(train)] for train in self._train])
         self._records = torch.from_numpy(np.concatenate(self._train)).to(device)
         self._sizes, self._starts = sizes.to(device), (sizes.cumsum(0) - sizes).to(device)
-        self._noise = torch.tensor([[config.noise_scale] for config in self._configs]).to(
-            device
-        )
+        self._noise = torch.tensor([[config.noise_scale] for config in self._configs]).to(device)
         self._game = self._batch_streams("batches", self._noise_shape)
         self._raw = self._batch_streams("raw batches", self._raw_noise_shape)
 

@@ -75,6 +75,7 @@ class ChartSeries:
         x_errors: Lengths of the interval left and right of each point.
         y_errors: Lengths of the interval below and above each point.
         hover: Text of each point; None shows its position, an empty list nothing.
+        texts: Text beside each point; none if empty.
         places: Row of each point in the frame of all points, by which pages link figures.
         fill: Filling of the polygon through the points.
         hidden: Whether pages show it only once its name in the legend is clicked, and files never.
@@ -94,6 +95,7 @@ class ChartSeries:
     x_errors: Errors | None = None
     y_errors: Errors | None = None
     hover: Sequence[str] | None = None
+    texts: Sequence[str] = ()
     places: Sequence[int] = ()
     fill: Literal["", "shade", "hatch"] = ""
     opacity: float = 1
@@ -266,6 +268,11 @@ def ramp(count: int) -> list[str]:
     """Colors of one scale in order, as `#rrggbb`, legible on light and dark pages."""
     colors = sample_colorscale("Plasma", np.linspace(0.27, 0.82, count), colortype="tuple")
     return ["#" + "".join(f"{round(255 * part):02x}" for part in color) for color in colors]
+
+
+def obfuscation_color(place: int) -> str:
+    """Color of a trivial obfuscation's curve, which differs from those of learned ones."""
+    return (BLUE, "#2b8a3e", "#0b7285")[place % 3]
 
 
 def legend_entry(name: str, **style: Any) -> ChartSeries:

@@ -11,10 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sweeps.analysis.obfuscation import is_obfuscated
 from sweeps.analysis.results import Result, is_only_searched
 from sweeps.analysis.tables import (
     METRIC_FLOORS,
+    STRENGTH,
     Row,
+    own_fields,
     raw_data_interval,
     row_interval,
     varying_fields,
@@ -29,6 +32,7 @@ MAX_CURVES = 16
 """Largest number of distinguishable curves; more are drawn as single points."""
 
 _TOO_WIDE = 0.25
+_OBFUSCATION = "obfuscation"
 
 
 class TradeoffCurve(NamedTuple):
@@ -51,6 +55,7 @@ class CurveSet:
         along: Field along the curves; None if no number is swept.
         fields: Swept fields in which points differ.
         curves: In order of their settings; one with all points if there are too many.
+        obfuscated: Curve over the strength of each trivial obfuscation, which is not in `curves`.
         joined: Whether a line may join a curve's points, as only the field along it differs.
     """
 
@@ -58,11 +63,12 @@ class CurveSet:
     fields: Sequence[str]
     curves: Sequence[TradeoffCurve]
     joined: bool
+    obfuscated: Sequence[TradeoffCurve] = ()
 
     @property
     def points(self) -> pd.DataFrame:
         """All points, curve by curve."""
-        return pd.concat([curve.points for curve in self.curves])
+        return pd.concat([curve.points for curve in (*self.curves, *self.obfuscated)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +88,9 @@ class CurveSample:
 def group_curves(result: Result) -> CurveSet:
     """Groups a sweep's finished points into curves, without those that a search did not confirm."""
     points = result.points
-    finished = points.loc[(points["status"] == "finished") & ~is_only_searched(points)]
+    every = points.loc[(points["status"] == "finished") & ~is_only_searched(points)]
+    finished = every.loc[~is_obfuscated(every)]
+    obfuscated = obfuscation_curves(every)
     differing = varying_fields(finished)
     fields = [field for field in result.study.space if field in differing]
     numeric = [field for field in fields if not np.isnan(field_numbers(finished, field)).any()]
@@ -95,7 +103,17 @@ def group_curves(result: Result) -> CurveSet:
     colored = max(sizes, key=sizes.__getitem__, default=None)
     groups = group_points(ordered, sorted(others, key=lambda field: field != colored))
     joined = len(groups) <= MAX_CURVES
-    return CurveSet(along, fields, groups if joined else [TradeoffCurve({}, ordered)], joined)
+    shown = groups if joined else [TradeoffCurve({}, ordered)]
+    swept = [field for field in result.study.space if field in varying_fields(every)]
+    return CurveSet(along, swept if obfuscated else fields, shown, joined, obfuscated)
+
+
+def obfuscation_curves(points: pd.DataFrame) -> list[TradeoffCurve]:
+    """Curve over the strength of each trivial obfuscation among the points."""
+    trivial = points.loc[is_obfuscated(points)]
+    if trivial.empty:
+        return []
+    return group_points(sort_along(trivial, STRENGTH), [_OBFUSCATION])
 
 
 def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
@@ -126,13 +144,18 @@ def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
 def label_settings(settings: Mapping[str, Any]) -> str:
     """Settings as `field = value`, for a figure."""
     return ", ".join(
-        f"{field_label(field)} = {label_setting(value)}" for field, value in settings.items()
+        f"{field_label(field)} = {label_setting(value)}"
+        if field != _OBFUSCATION
+        else "learned"
+        if value == "none"
+        else str(value)
+        for field, value in settings.items()
     )
 
 
 def label_point(row: Row, fields: Sequence[str]) -> str:
     """A point's values of some fields, for a figure."""
-    return label_settings({field: row.get(f"config/{field}") for field in fields})
+    return label_settings({f: row.get(f"config/{f}") for f in own_fields(row, fields)})
 
 
 def sort_along(points: pd.DataFrame, field: str) -> pd.DataFrame:

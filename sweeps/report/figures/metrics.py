@@ -47,10 +47,16 @@ from sweeps.report.figures.charts import (
     ramp,
     view_limits,
 )
-from sweeps.report.figures.curves import TradeoffCurve, field_scale, group_points, label_settings
+from sweeps.report.figures.curves import (
+    TradeoffCurve,
+    field_scale,
+    group_points,
+    label_settings,
+    obfuscation_curves,
+)
 from sweeps.report.figures.plotly_charts import plotly_page
 from sweeps.report.figures.png_charts import chart_png
-from sweeps.report.figures.tradeoff import level_series, upright_floors
+from sweeps.report.figures.tradeoff import level_series, obfuscation_series, upright_floors
 
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
@@ -80,7 +86,8 @@ def front_chart(
 
     Each pair of objectives has a panel; a single objective is drawn by rank. Points with a raised
     flag are hollow; those that a search did not confirm are small and have no intervals. `attained`
-    is the median attainment surface of two objectives. `axes` are two other metrics, x and y.
+    is the median attainment surface of two objectives. Trivial obfuscations are dashed curves.
+    `axes` are two other metrics, x and y.
     """
     rows, _ = comparable_points(points, objectives, include_flagged=True)
     names, pairs = list(objectives), axis_pairs(objectives)
@@ -121,6 +128,7 @@ def front_chart(
             if len(part) or name in ("dominated", "Pareto front")
         ]
         series[-1] = replace(series[-1], hollow=flagged[best].tolist())
+        series += obfuscation_series(obfuscation_curves(rows), (x, y, rows))
         series += _bounds(rows.loc[best], x, y)
         panels.append(ChartPanel(x_axis, y_axis, series))
     return Chart(panels, columns=3, panel_height=420)

@@ -153,6 +153,7 @@ def escape(text: str) -> str:
 def _trace(series: ChartSeries) -> Description:
     many = len(series.x) > MAX_DETAILED_POINTS
     modes = ["lines"] * bool(series.line) + ["markers"] * bool(series.symbol)
+    modes += ["text"] * bool(series.texts)
     name = escape(series.name)
     settings = {
         "customdata": list(series.places) or None,
@@ -161,6 +162,9 @@ def _trace(series: ChartSeries) -> Description:
         "visible": "legendonly" if series.hidden else None,
         "marker": _marker(series) if series.symbol else None,
         "cliponaxis": False if series.symbol else None,
+        "text": list(map(escape, series.texts)) or None,
+        "textposition": "bottom right" if series.texts else None,
+        "textfont": {"color": series.color, "size": 11} if series.texts else None,
     }
     return {
         "type": "scatter",
@@ -224,7 +228,7 @@ def _hover(series: ChartSeries) -> Description:
     if not len(series.hover):
         return {"hoverinfo": "skip"}
     texts = [escape(text) for text in series.hover]
-    return {"text": texts, "hovertemplate": "%{text}<extra></extra>"}
+    return {"hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>"}
 
 
 def _fill(series: ChartSeries) -> Description:

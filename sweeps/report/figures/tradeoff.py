@@ -13,11 +13,13 @@ import pandas as pd
 
 from privnets.statistics.intervals import Interval
 from sweeps.analysis.flags import is_flagged
+from sweeps.analysis.obfuscation import is_obfuscated
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,
     METRIC_FLOORS,
     RAW_DATA_VALUES,
+    STRENGTH,
     Row,
     floor_of,
     raw_data_interval,
@@ -45,10 +47,17 @@ from sweeps.report.figures.charts import (
     hover_texts,
     legend_entry,
     metric_axis,
+    obfuscation_color,
     points_series,
     ramp,
 )
-from sweeps.report.figures.curves import CurveSet, curve_samples, field_scale, label_settings
+from sweeps.report.figures.curves import (
+    CurveSet,
+    TradeoffCurve,
+    curve_samples,
+    field_scale,
+    label_settings,
+)
 
 FIRST_AT_FLOOR = "first whose interval\nreaches the floor"
 FLAGGED = "flagged: contradicts a floor,\na bound or convergence"
@@ -57,6 +66,7 @@ PointPair = tuple[str, str, pd.DataFrame]
 """Metrics of both axes, and the points at which they are finite."""
 
 _MAX_PANELS = 4
+_MAX_NAMED, _MAX_TEXTS = 3, 12  # curves with settings beside their points, and points of one
 _SAME_LEVEL = 0.01
 _RING: dict[str, Any] = {"symbol": "circle", "hollow": True, "color": "#868e96", "hover": []}
 
@@ -93,6 +103,7 @@ def _panel(curves: CurveSet, pair: PointPair, objectives: Objectives) -> ChartPa
         *level_series(points, x_axis.limits or (0, 1), y, curves.fields),
         *upright_floors(points, y_axis.limits or (0, 1), x, curves.fields),
         *(_curve_series(curves, pair) if curves.joined else [_cloud(curves, pair)]),
+        *obfuscation_series(curves.obfuscated, pair),
         *_marks(curves, pair),
         *raw_data_series(rows, x, y, log=x_axis.log),
     ]
@@ -181,22 +192,58 @@ def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
             x,
             y,
             _hover(curves, own, x, y),
-            name=label_settings(curve.settings) or "release",
+            name=label_settings(curve.settings) or _learned(curves),
             color=ramp(len(firsts))[color],
             line=DASHES[style % len(DASHES)],
             width=1.8,
             symbol=SYMBOLS[symbol % len(SYMBOLS)],
             hollow=is_flagged(own).tolist(),
+            texts=_settings(own, curves.along) if len(curves.curves) <= _MAX_NAMED else (),
         )
+
+
+def obfuscation_series(curves: Sequence[TradeoffCurve], pair: PointPair) -> Iterator[ChartSeries]:
+    """A dashed line for each trivial obfuscation, with the strength beside each point."""
+    x, y, points = pair
+    for place, curve in enumerate(curves):
+        own = curve.points.loc[curve.points["point_id"].isin(points["point_id"])]
+        name = label_settings(curve.settings)
+        yield points_series(
+            own,
+            x,
+            y,
+            hover_texts(own, [STRENGTH], [x, y]),
+            name=f"{name} alone, over its strength",
+            color=obfuscation_color(place),
+            line="dash",
+            symbol="x",
+            size=7,
+            texts=_settings(own, STRENGTH),
+        )
+
+
+def _settings(points: pd.DataFrame, field: str | None) -> list[str]:
+    """Values of a field, to write beside points; none if there are too many."""
+    if field is None or len(points) > _MAX_TEXTS:
+        return []
+    return [label_setting(value) for value in points[f"config/{field}"]]
 
 
 def _cloud(curves: CurveSet, pair: PointPair) -> ChartSeries:
     """Points of too many curves, colored by the field along them."""
     x, y, points = pair
+    points = points.loc[~is_obfuscated(points)]
     scale = field_scale(points, [curves.along] if curves.along else [])
     hover, name = _hover(curves, points, x, y), f"releases ({len(points)})"
     style: dict[str, Any] = {"symbol": "circle", "hollow": is_flagged(points).tolist()}
     return points_series(points, x, y, hover, name=name, scale=scale, **style)
+
+
+def _learned(curves: CurveSet) -> str:
+    """Legend of the only learned curve."""
+    if not curves.obfuscated:
+        return "release"
+    return "learned release" + (f", over {field_label(curves.along)}" if curves.along else "")
 
 
 def _hover(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> list[str]:

@@ -61,6 +61,11 @@ class SyntheticSweep:
         return frame
 
     @property
+    def candidates(self) -> pd.DataFrame:
+        """See `Result.candidates`."""
+        return self.points
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """Number of points of each status."""
         return {"finished": 0, "stopped": 0, "failed": 0, **Counter(self.points["status"])}

@@ -1,0 +1,91 @@
+"""Learned releases are drawn and judged beside trivial obfuscation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from synthetic_releases import IMAGES, STRONGEST, build_sweep
+from synthetic_sweep import SyntheticSweep
+
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.analysis.obfuscation import compare_with_obfuscation
+from sweeps.analysis.tables import points_table
+from sweeps.report.figures.curves import group_curves, label_point
+from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
+from sweeps.report.headline import headline
+
+WEIGHTS, STRENGTHS = (0.1, 1.0, 10.0, 100.0), (0.1, 0.4, 1.6, 6.4)
+
+
+def sweep(lead: float, spread: float = 0.005, far: float = 0.0) -> SyntheticSweep:
+    """Two straight curves: at equal accuracy the learned one is lower by `lead`."""
+    random = np.random.default_rng(0)
+
+    def point(config: dict[str, object], accuracy: float, attacked: float) -> TradeoffPoint:
+        replicates = []
+        for seed in range(4):
+            a, b = np.array([accuracy, attacked]) + random.normal(0, spread, 2)
+            metrics = {"utility/accuracy": a, STRONGEST: b}
+            replicates.append(Replicate(seed, metrics, finished_at=1.7e9))
+        name = str(sorted(config.items()))
+        return TradeoffPoint(name, "adversarial", config, tuple(replicates))
+
+    points = []
+    for place, weight in enumerate(WEIGHTS):
+        accuracy = 0.9 - 0.1 * place
+        config = {"obfuscation": "none", "strength": 0.1, "privacy_weight": weight}
+        points.append(point(config, accuracy + far, accuracy - lead))
+    for place, strength in enumerate(STRENGTHS):
+        accuracy = 0.9 - 0.1 * place
+        config = {"obfuscation": "noise", "strength": strength, "privacy_weight": 1.0}
+        points.append(point(config, accuracy, accuracy))
+    space = {"privacy_weight": {"grid": list(WEIGHTS)}}
+    study = {"name": "own", "space": space, "obfuscation": ["noise"]}
+    return build_sweep(study, IMAGES, points)
+
+
+@pytest.mark.parametrize(
+    ("lead", "words"),
+    [(0.1, "The learned release beats noise"), (-0.1, "The learned release is worse than noise")],
+)
+def test_a_gap_at_equal_accuracy_is_found_with_its_size(lead: float, words: str) -> None:
+    (finding,) = compare_with_obfuscation(sweep(lead))
+    assert finding.difference is not None
+    assert finding.difference.low <= -lead <= finding.difference.high
+    assert finding.difference.half < 0.03
+    assert headline(sweep(lead)).startswith(words)
+
+
+def test_no_gap_cannot_be_told() -> None:
+    text = headline(sweep(0.0, spread=0.02))
+    assert text.startswith("Whether the learned release beats noise cannot be told: at equal")
+
+
+def test_curves_without_a_common_accuracy_cannot_be_compared() -> None:
+    (finding,) = compare_with_obfuscation(sweep(0.1, far=2.0))
+    assert finding.difference is None
+    assert "no accuracy is common to both" in finding.sentence
+
+
+def test_each_obfuscation_is_a_curve_over_its_strength() -> None:
+    own = sweep(0.1)
+    curves = group_curves(own)
+    (learned,), (noise,) = curves.curves, curves.obfuscated
+    assert list(learned.points["config/privacy_weight"]) == [*WEIGHTS]
+    assert list(noise.points["config/strength"]) == [*STRENGTHS]
+    chart = tradeoff_chart(curves, tradeoff_pairs(curves, IMAGES), IMAGES)
+    assert chart is not None
+    texts = {s.name: list(s.texts) for s in chart.panels[0].series if s.texts}
+    assert texts["noise alone, over its strength"] == ["0.1", "0.4", "1.6", "6.4"]
+    assert texts["learned release, over privacy weight"] == ["0.1", "1", "10", "100"]
+
+
+def test_a_point_names_the_settings_that_have_an_effect_alone() -> None:
+    points = sweep(0.1).points.sort_values("utility/accuracy", ascending=False)
+    points = points.sort_values("config/obfuscation", ascending=False, kind="stable")
+    fields = ["obfuscation", "strength", "privacy_weight"]
+    assert label_point(points.iloc[0].to_dict(), fields) == "learned, privacy weight = 0.1"
+    assert label_point(points.iloc[-1].to_dict(), fields) == "noise, strength = 6.4"
+    table = points_table(points, [STRONGEST], fields)
+    assert table.rows[0][1:4] == ("none", "", "0.1")
+    assert table.rows[-1][1:4] == ("noise", "6.4", "")
