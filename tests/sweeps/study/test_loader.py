@@ -307,8 +307,8 @@ def test_an_error_in_an_override_names_the_option(write):
     path = write(VALID)
     assert load_errors(path, "replicates=0", "train_size=3", "fixed.train_size", "name.x=1") == [
         "--set train_size: got an unknown key; expected one of claims, constraints, description, "
-        "early_stopping, experiment, fixed, groups, metrics, name, objectives, replicates, "
-        "reproduces, resources, search, space; fields are set as fixed.train_size",
+        "early_stopping, experiment, fixed, groups, metrics, name, obfuscation, objectives, "
+        "replicates, reproduces, resources, search, space; fields are set as fixed.train_size",
         '--set: got "fixed.train_size"; expected key=value, as fixed.train_size=100 or '
         "space.weight_decay.grid=[0, 1]",
         '--set name.x: got "mine" above it; expected a mapping there',

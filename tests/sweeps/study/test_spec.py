@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from sweeps.study.search_space import grid_points
 from sweeps.study.spec import Claim, SearchSpec, Study, StudySource, budget_seconds
 
 COMPLETE = {
@@ -187,3 +188,21 @@ def test_a_budget_is_a_number_of_trainings_or_a_time(budget, seconds):
 def test_other_budgets_are_refused(budget):
     with pytest.raises(ValidationError, match="a number of trainings, or a time"):
         SearchSpec(budget=budget)
+
+
+def test_obfuscation_adds_points_to_those_of_the_space():
+    study = Study.model_validate(
+        {
+            "name": "own",
+            "experiment": "adversarial",
+            "fixed": {"problem": "digits"},
+            "space": {"privacy_weight": {"grid": [0.3, 3.0]}},
+            "obfuscation": ["noise", "blur"],
+        }
+    )
+    again = Study.model_validate(study.to_dict())
+    assert again == study
+    points = list(grid_points(study.space))
+    assert points[:2] == [{"obfuscation": "none", "privacy_weight": w} for w in (0.3, 3.0)]
+    assert {p["obfuscation"] for p in points[2:]} == {"noise", "blur"}
+    assert all(p.keys() == {"obfuscation", "strength"} for p in points[2:])
