@@ -60,8 +60,9 @@ class AdversarialConfig(ExperimentConfig):
 
     Objective `alpha` (arXiv 2310.18241, eq. 5) is distortion minus `privacy_weight` times the
     adversary's conditional entropy of order `alpha`, per time step. Objective `squared-kl` (ICLR
-    2019 submission, eq. 8) is (1 - a) I(U;X|Q)^2 + a I(S;Q)^2 with a the `tradeoff`. A field that
-    is not given takes its problem's default; the papers give some sizes, the others are chosen.
+    2019 submission, eq. 8) is (1 - a) I(U;X|Q)^2 + a I(S;Q)^2 with a the `tradeoff`, to which
+    `distortion_weight` may add the distortion. A field that is not given takes its problem's
+    default; the papers give some sizes, the others are chosen.
     """
 
     stackable: ClassVar[frozenset[str]] = frozenset(
@@ -96,7 +97,9 @@ class AdversarialConfig(ExperimentConfig):
     sequence: Literal["joint", "sum"] = Field(
         "joint", description="conditional entropy of a sequence: of all steps jointly, or summed"
     )
-    distortion_weight: float = Field(1.0, ge=0, le=1e6, description="weight of the distortion")
+    distortion_weight: float = Field(
+        1.0, ge=0, le=1e6, description="weight of the distortion; 0 by default with squared-kl"
+    )
     utility_weight: float = Field(
         1.0, ge=0, le=1e6, description="weight of the utility label's cross-entropy"
     )
@@ -201,6 +204,8 @@ class AdversarialConfig(ExperimentConfig):
             defaults = _problem_defaults(values.get("problem"))
         except ExtensionError as error:
             raise ValueError(str(error)) from error
+        if values.get("objective", defaults.get("objective")) == "squared-kl":
+            defaults = {**defaults, "distortion_weight": 0.0}  # as published
         return {**defaults, **values}
 
 

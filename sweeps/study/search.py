@@ -130,6 +130,11 @@ def find_setting_errors(
     if search.is_adaptive and not space:
         expected = f"at least one axis, for the algorithm {spec.algorithm}"
         errors.append(FieldError(("space",), "no axis", expected))
+    paired = (
+        [name for name, axis in space.items() if axis.along] if spec.algorithm != "grid" else []
+    )
+    expected = f"nothing with the algorithm {spec.algorithm}; only a grid has fields in step"
+    errors += [FieldError(("space", name, "along"), "a field", expected) for name in paired]
     for number, values in enumerate(spec.enqueue):
         errors += _enqueue_errors(space, ("search", "enqueue", number), values)
     return errors

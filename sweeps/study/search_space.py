@@ -71,6 +71,8 @@ class Axis(BaseModel):
         uniform: Ends of an interval.
         loguniform: Ends of an interval of positive numbers, uniform in the logarithm.
         range: First and last of a range of whole numbers, and the step (1 by default).
+        along: Field above it in the space, whose values its own ones accompany: the first goes with
+            the first, and so on, so that several fields are one knob. Only in a grid search.
         when: Value, or list of values, of other swept fields beside which the field has an effect.
             A point with other values leaves it at its default.
     """
@@ -82,6 +84,7 @@ class Axis(BaseModel):
     uniform: tuple[Real, Real] | None = _UNSET
     loguniform: tuple[Real, Real] | None = _UNSET
     range: Annotated[tuple[Whole, ...], Field(min_length=2, max_length=3)] | None = _UNSET
+    along: Annotated[str, Field(strict=True)] | None = _UNSET
     when: Annotated[dict[str, ListedValues], Field(min_length=1)] | None = _UNSET
 
     @model_validator(mode="before")
@@ -89,9 +92,11 @@ class Axis(BaseModel):
     def _check_kind(cls, raw: object) -> object:
         if isinstance(raw, Axis):
             return raw
-        kinds = [key for key in raw if key != "when"] if isinstance(raw, Mapping) else []
+        kinds = [k for k in raw if k not in ("along", "when")] if isinstance(raw, Mapping) else []
         if not isinstance(raw, Mapping) or len(kinds) != 1 or None in raw.values():
-            raise ValueError(f"a mapping of exactly one key (beside when): {', '.join(AXIS_KINDS)}")
+            raise ValueError(
+                f"a mapping of exactly one key (beside along and when): {', '.join(AXIS_KINDS)}"
+            )
         (kind,) = kinds
         if kind not in AXIS_KINDS:
             raise ValueError(describe_choices(AXIS_KINDS, kind))
@@ -240,16 +245,21 @@ def grid_points(space: Mapping[str, Axis]) -> Iterable[Proposal]:
     """Combinations of the listed values of a space, the last axis changing fastest."""
     points: Iterable[Proposal] = [{}]
     for name, axis in space.items():
-        points = _cross(points, name, axis)
+        points = _cross(points, name, axis, space.get(axis.along or ""))
     return points
 
 
-def _cross(points: Iterable[Proposal], name: str, axis: Axis) -> Iterator[Proposal]:
+def _cross(
+    points: Iterable[Proposal], name: str, axis: Axis, leader: Axis | None
+) -> Iterator[Proposal]:
     for point in points:
-        if axis.applies(point):
-            yield from ({**point, name: value} for value in axis.values() or ())
-        else:
+        if not axis.applies(point) or (axis.along is not None and axis.along not in point):
             yield point
+        elif leader is not None:
+            place = list(leader.values() or ()).index(point[str(axis.along)])
+            yield {**point, name: (axis.values() or ())[place]}
+        else:
+            yield from ({**point, name: value} for value in axis.values() or ())
 
 
 def grid_size(space: Mapping[str, Axis]) -> int:
@@ -262,7 +272,7 @@ def grid_size(space: Mapping[str, Axis]) -> int:
         values, grown = axis.values() or (None,), Counter[tuple[tuple[str, Scalar], ...]]()
         named = {value for field, value in conditions if field == name}
         for chosen, size in sizes.items():
-            if not axis.applies(dict(chosen)):
+            if axis.along or not axis.applies(dict(chosen)):
                 grown[chosen] += size
                 continue
             counts = {value: values.count(value) for value in named}
@@ -278,6 +288,11 @@ def find_condition_errors(space: Mapping[str, Axis]) -> list[FieldError]:
     errors = []
     for position, (name, axis) in enumerate(space.items()):
         before = [*space][:position]
+        if axis.along is not None:
+            sizes = [len(one.values() or ()) for one in (axis, space.get(axis.along, axis))]
+            if axis.along not in before or sizes[0] != sizes[1] or not sizes[0]:
+                expected = "a field above it in space that lists as many values"
+                errors.append(FieldError(("space", name, "along"), axis.along, expected))
         for field, listed in (axis.when or {}).items():
             path = ("space", name, "when", field)
             if field not in before:

@@ -18,7 +18,7 @@ class SquaredKLObjective(Objective):
     """Squares of the utility lost and of the secret leaked (ICLR 2019 submission, eq. 8)."""
 
     name = "squared-kl"
-    fields = frozenset({"tradeoff", "estimator", "squaring"})
+    fields = frozenset({"tradeoff", "estimator", "squaring", "distortion_weight"})
     compares_with_raw = True
 
     def loss(

@@ -6,7 +6,8 @@ adversary fixed, its gradient is not that of the information and may have the wr
 `label` scores the true secret by the alpha-loss, whose minimum over all posteriors is the
 conditional entropy; at the adversary's optimum this gradient is exact.
 
-`squared-kl` (ICLR 2019 submission, eq. 8) is (1 - a) I(U;X|Q)^2 + a I(S;Q)^2. Each information is
+`squared-kl` (ICLR 2019 submission, eq. 8) is (1 - a) I(U;X|Q)^2 + a I(S;Q)^2, to which a weighted
+distortion may be added. Each information is
 the mean over a batch of a log ratio of inference networks, with these estimators:
 
 * `label`, as published: the log ratio at the true label.
@@ -170,7 +171,10 @@ class AlphaLoss(Loss):
 
 @final
 class SquaredKLLoss(Loss):
-    """Censored utility and leaked secret, squared and weighed by the trade-off; see the module."""
+    """Censored utility and leaked secret, squared and weighed by the trade-off; see the module.
+
+    A distortion weight above 0, which the paper does not have, keeps releases among the records.
+    """
 
     def __init__(
         self,
@@ -182,6 +186,7 @@ class SquaredKLLoss(Loss):
         self._first, self._log_prior, self._complete = configs[0], log_prior, frozenset(complete)
         tradeoff = log_prior.new_tensor([c.tradeoff for c in configs])
         self._weights = torch.stack([1 - tradeoff, tradeoff])
+        self._distortion = log_prior.new_tensor([c.distortion_weight for c in configs])
         self._running = RunningMean(self._weights)
 
     def __call__(self, step: GameStep) -> Tensor:
@@ -206,7 +211,7 @@ class SquaredKLLoss(Loss):
             is_known = torch.stack([(label != MISSING).any(1) for label in labels])
         means = torch.stack([lost, leaked])
         squares = square_means(means, is_known, self._running, self._first.squaring)
-        return (self._weights * squares).sum(0)
+        return (self._weights * squares).sum(0) + self._distortion * step.distortion
 
     def state(self) -> dict[str, Tensor]:
         """Running means, not copied."""
@@ -216,6 +221,7 @@ class SquaredKLLoss(Loss):
         """Continues with these members only."""
         index = list(members)
         self._log_prior, self._weights = self._log_prior[index], self._weights[:, index]
+        self._distortion = self._distortion[index]
         self._running.value = self._running.value[:, index]
         self._running.weight = self._running.weight[:, index]
 

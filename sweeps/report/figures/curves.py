@@ -55,6 +55,7 @@ class CurveSet:
         along: Field along the curves; None if no number is swept.
         fields: Swept fields in which points differ.
         curves: In order of their settings; one with all points if there are too many.
+        knobs: The field along the curves, and those that the study pairs with it.
         obfuscated: Curve over the strength of each trivial obfuscation, which is not in `curves`.
         joined: Whether a line may join a curve's points, as only the field along it differs.
     """
@@ -64,6 +65,7 @@ class CurveSet:
     curves: Sequence[TradeoffCurve]
     joined: bool
     obfuscated: Sequence[TradeoffCurve] = ()
+    knobs: Sequence[str] = ()
 
     @property
     def points(self) -> pd.DataFrame:
@@ -93,19 +95,23 @@ def group_curves(result: Result) -> CurveSet:
     obfuscated = obfuscation_curves(every)
     differing = varying_fields(finished)
     fields = [field for field in result.study.space if field in differing]
-    numeric = [field for field in fields if not np.isnan(field_numbers(finished, field)).any()]
+    paired = [field for field in fields if result.study.space[field].along]
+    free = [field for field in fields if field not in paired]
+    numeric = [field for field in free if not np.isnan(field_numbers(finished, field)).any()]
     last = numeric[-1] if numeric else None
     along = next((field for field in CURVE_FIELDS if field in numeric), last)
     ordered = finished if along is None else sort_along(finished, along)
     # A color scale shows the order of numbers; the field with most values gets it.
-    others = [field for field in fields if field != along]
+    others = [field for field in free if field != along]
     sizes = {field: finished[f"config/{field}"].nunique() for field in others if field in numeric}
     colored = max(sizes, key=sizes.__getitem__, default=None)
     groups = group_points(ordered, sorted(others, key=lambda field: field != colored))
     joined = len(groups) <= MAX_CURVES
     shown = groups if joined else [TradeoffCurve({}, ordered)]
     swept = [field for field in result.study.space if field in varying_fields(every)]
-    return CurveSet(along, swept if obfuscated else fields, shown, joined, obfuscated)
+    knobs = [field for field in paired if result.study.space[field].along == along]
+    knobs = [] if along is None else [along, *knobs]
+    return CurveSet(along, swept if obfuscated else fields, shown, joined, obfuscated, knobs)
 
 
 def obfuscation_curves(points: pd.DataFrame) -> list[TradeoffCurve]:

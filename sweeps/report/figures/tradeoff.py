@@ -198,7 +198,7 @@ def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
             width=1.8,
             symbol=SYMBOLS[symbol % len(SYMBOLS)],
             hollow=is_flagged(own).tolist(),
-            texts=_settings(own, curves.along) if len(curves.curves) <= _MAX_NAMED else (),
+            texts=_settings(own, curves.knobs) if len(curves.curves) <= _MAX_NAMED else (),
         )
 
 
@@ -218,15 +218,16 @@ def obfuscation_series(curves: Sequence[TradeoffCurve], pair: PointPair) -> Iter
             line="dash",
             symbol="x",
             size=7,
-            texts=_settings(own, STRENGTH),
+            texts=_settings(own, [STRENGTH]),
         )
 
 
-def _settings(points: pd.DataFrame, field: str | None) -> list[str]:
-    """Values of a field, to write beside points; none if there are too many."""
-    if field is None or len(points) > _MAX_TEXTS:
+def _settings(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
+    """Values of fields, to write beside points; none if there are too many."""
+    if not fields or len(points) > _MAX_TEXTS:
         return []
-    return [label_setting(value) for value in points[f"config/{field}"]]
+    values = points[[f"config/{field}" for field in fields]].to_numpy(dtype=object)
+    return [", ".join(map(label_setting, own)) for own in values]
 
 
 def _cloud(curves: CurveSet, pair: PointPair) -> ChartSeries:
@@ -243,7 +244,8 @@ def _learned(curves: CurveSet) -> str:
     """Legend of the only learned curve."""
     if not curves.obfuscated:
         return "release"
-    return "learned release" + (f", over {field_label(curves.along)}" if curves.along else "")
+    knobs = " and ".join(map(field_label, curves.knobs))
+    return "learned release" + (f", over {knobs}" if knobs else "")
 
 
 def _hover(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> list[str]:

@@ -193,7 +193,7 @@ CHANGED = {
     "pretrain_steps": 77,
 }
 OF_ALPHA = {"privacy_weight", "gradient", "distortion_weight", "utility_weight"}
-OF_SQUARED_KL = {"tradeoff", "estimator", "squaring"}
+OF_SQUARED_KL = {"tradeoff", "estimator", "squaring", "distortion_weight"}
 
 
 @pytest.mark.parametrize("problem", ["gaussian-mixture", "digits", "amnist"])

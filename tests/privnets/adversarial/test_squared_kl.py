@@ -162,3 +162,21 @@ def test_the_running_square_has_the_value_and_gradient_of_the_squared_mean():
     (gradient,) = torch.autograd.grad(value.sum(), batch)
     torch.testing.assert_close(value.detach(), batch.detach().square())
     torch.testing.assert_close(gradient, 2 * batch.detach())
+
+
+def test_a_distortion_weight_adds_the_distortion_and_0_is_the_default():
+    weights = [{}, {"distortion_weight": 2.0}]
+    configs = [
+        AdversarialConfig.model_validate({"problem": "digits", "objective": "squared-kl", **w})
+        for w in weights
+    ]
+    assert [c.distortion_weight for c in configs] == [0.0, 2.0]
+    random = torch.Generator().manual_seed(0)
+    x = torch.rand(2, 8, 1, 8, 8, generator=random)
+    digit = torch.zeros(2, 8, dtype=torch.int64)
+    logits = torch.zeros(2, 8, 10)
+    step = GameStep(
+        Minibatch(x, digit, utility=digit, noise=x), x + 0.5, torch.zeros(2, 8, 2), logits, logits
+    )
+    published, added = SquaredKLLoss(configs, torch.full((2, 2), 0.5).log())(step).tolist()
+    assert added - published == pytest.approx(2 * 0.25)

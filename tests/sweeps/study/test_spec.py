@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sweeps.study.search_space import grid_points
+from sweeps.study.search_space import find_condition_errors, grid_points, grid_size
 from sweeps.study.spec import Claim, SearchSpec, Study, StudySource, budget_seconds
 
 COMPLETE = {
@@ -206,3 +206,26 @@ def test_obfuscation_adds_points_to_those_of_the_space():
     assert points[:2] == [{"obfuscation": "none", "privacy_weight": w} for w in (0.3, 3.0)]
     assert {p["obfuscation"] for p in points[2:]} == {"noise", "blur"}
     assert all(p.keys() == {"obfuscation", "strength"} for p in points[2:])
+
+
+def test_a_field_along_another_takes_its_values_in_step():
+    space = {
+        "privacy_weight": {"grid": [0.1, 1.0, 10.0]},
+        "noise_std": {"grid": [0.05, 0.1, 0.4], "along": "privacy_weight"},
+        "alpha": {"grid": [0.5, 1.0]},
+    }
+    study = Study.model_validate({"name": "own", "experiment": "adversarial", "space": space})
+    points = list(grid_points(study.space))
+    assert len(points) == grid_size(study.space) == 6
+    pairs = {(p["privacy_weight"], p["noise_std"]) for p in points}
+    assert pairs == {(0.1, 0.05), (1.0, 0.1), (10.0, 0.4)}
+
+
+@pytest.mark.parametrize(
+    "axis", [{"grid": [1.0], "along": "alpha"}, {"grid": [1.0, 2.0], "along": "steps"}]
+)
+def test_a_field_along_another_needs_as_many_values_of_a_field_above(axis):
+    space = {"alpha": {"grid": [0.5, 1.0]}, "noise_std": axis}
+    study = Study.model_validate({"name": "own", "experiment": "adversarial", "space": space})
+    (error,) = find_condition_errors(study.space)
+    assert error.path == ("space", "noise_std", "along")
