@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from privnets.statistics.bootstrap import PointSamples
 from privnets.statistics.intervals import Array, Interval
@@ -112,7 +113,9 @@ def _reach(rows: pd.DataFrame, utility: pd.Series[float], privacy: str) -> tuple
     return (float(best.min()), float(best.max())) if len(best) else ()
 
 
-def _mean_gap(samples: PointSamples, is_learned: Array, levels: Array, sign: float) -> Interval:
+def _mean_gap(
+    samples: PointSamples, is_learned: NDArray[np.bool_], levels: Array, sign: float
+) -> Interval:
     def gap(values: Array) -> float:
         utility, privacy = sign * values[:, 0], values[:, 1]
         curves = [_curve(utility[m], privacy[m], levels) for m in (is_learned, ~is_learned)]

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privnets.adversarial.config import Obfuscation
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.releaser import Releaser
 
@@ -128,7 +127,7 @@ def _distances(x: Tensor) -> Tensor:
     return (place[:, None] - place).abs()
 
 
-OBFUSCATIONS: Final[Mapping[Obfuscation, type[FixedReleaser]]] = {
+OBFUSCATIONS: Final[Mapping[str, type[FixedReleaser]]] = {
     "noise": AddedNoise,
     "blur": Blur,
     "box": Box,
