@@ -56,8 +56,8 @@ class ObfuscationFinding:
             verdict = f"The learned release beats {self.name}"
         elif self.difference.low > 0:
             verdict = f"The learned release is worse than {self.name}"
-        size, half = abs(self.difference.mean), self.difference.half
-        more = "lower" if self.difference.mean < 0 else "higher"
+        size, half = abs(self.difference.value), self.difference.half
+        more = "lower" if self.difference.value < 0 else "higher"
         return (
             f"{verdict}: at equal {utility}, from {low} to {high}, its {privacy} is "
             f"{more} by {size:.3f} ± {half:.3f}."
