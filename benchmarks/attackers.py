@@ -37,8 +37,9 @@ from privnets.adversarial.attackers.classical import BoostedTrees, FittedModel, 
 from privnets.adversarial.attackers.neural import fit_network, fit_utility
 from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.attackers.scores import assess
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.records import (
     Evidence,
     class_frequencies,

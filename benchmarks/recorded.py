@@ -10,7 +10,7 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run
 
-from benchmarks.toy import CURVES, EVERY, Value
+from benchmarks.toy import CURVES, DEPENDENCE, EVERY, Value
 from tracking.run_record import TABLE_FILE
 
 EXPERIMENT = "toy"
@@ -116,4 +116,5 @@ def _runs(client: MlflowClient) -> list[Run]:
 
 
 def _place(game: Mapping[str, object]) -> tuple[float, float]:
-    return float(str(game["tradeoff"])), float(str(game["dependence"]))
+    dependence = game.get("dependence", game.get(DEPENDENCE))
+    return float(str(game["tradeoff"])), float(str(dependence))

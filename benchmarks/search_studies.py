@@ -26,6 +26,7 @@ import torch
 import sweeps
 import tracking
 from benchmarks.harness import publish
+from benchmarks.toy import DEPENDENCE
 from privnets import measures
 from sweeps.analysis.pareto import worst_values
 from sweeps.study.loader import load
@@ -67,7 +68,7 @@ def _plane_volume(reference: Mapping[str, float]) -> float:
 CONTESTS: Final = {
     "toy": Contest(
         "toy-gaussian-exact",
-        {"tradeoff": {"uniform": [0.1, 0.8]}, "dependence": {"uniform": [0.0, 1.0]}},
+        {"tradeoff": {"uniform": [0.1, 0.8]}, DEPENDENCE: {"uniform": [0.0, 1.0]}},
         trainings=64,
         changes=(_STEPS,),
         # Where the bits are independent, a release may show all of one and nothing about the other.
@@ -79,7 +80,7 @@ CONTESTS: Final = {
         trainings=48,
         changes=(
             _STEPS,
-            f"fixed.dependence={_PLANE}",
+            f"fixed.{DEPENDENCE}={_PLANE}",
             f"space={{tradeoff: {{grid: {_WEIGHTS}}}}}",
         ),
         true_volume=_plane_volume,

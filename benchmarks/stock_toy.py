@@ -31,7 +31,8 @@ from ray.air.integrations.mlflow import MLflowLoggerCallback
 import cluster
 from benchmarks import recorded
 from benchmarks.plain_toy import Settings, play
-from benchmarks.toy import axes, fields, games
+from benchmarks.toy import DEPENDENCE, axes, fields, games
+from privnets.config import nest
 
 
 def often(parameters: dict[str, Any]) -> None:
@@ -54,7 +55,7 @@ def full(parameters: dict[str, Any]) -> None:
 
     torch.set_num_threads(1)
     experiment = privnets.experiment("adversarial")
-    (point,) = experiment.run([experiment.Config(**parameters)])
+    (point,) = experiment.run([experiment.Config(**nest(parameters))])
     (replicate,) = point.replicates
     curves = {f"curve/{name}": curve.values[-1] for name, curve in replicate.curves.items()}
     tune.report({**replicate.metrics, **curves})
@@ -112,5 +113,6 @@ def _space(points: int, steps: int, how: str) -> dict[str, Any]:
     elif how == "reused-fused":
         space["fused"] = True
     space["tradeoff"] = tune.grid_search(list(tradeoffs))
-    space["dependence"] = tune.grid_search(list(dependences))
+    name = DEPENDENCE if how == "full" else "dependence"
+    space[name] = tune.grid_search(list(dependences))
     return space

@@ -43,6 +43,9 @@ _GAME: Final[Mapping[str, Value]] = {
 }
 
 
+DEPENDENCE: Final = "problem.gaussian-mixture.dependence"
+"""The axis of dependence, as this platform names it."""
+
 JUDGED: Final[Mapping[str, Mapping[str, Value | str]]] = {
     "exact": {"evaluation": "exact"},
     "attackers": {"evaluation": "attackers", "panel": "quick"},
@@ -93,7 +96,7 @@ def study(points: int, steps: int, judged: str) -> dict[str, object]:
         "fixed": fields(steps, judged),
         "space": {
             "tradeoff": {"grid": list(tradeoffs)},
-            "dependence": {"grid": list(dependences)},
+            DEPENDENCE: {"grid": list(dependences)},
         },
         "replicates": 1,
     }

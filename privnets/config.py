@@ -9,10 +9,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    model_serializer,
+)
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema, to_jsonable_python
 
 from privnets.points import Scalar
@@ -48,6 +57,34 @@ class UserForm(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     stackable: ClassVar[frozenset[str]] = frozenset()
+
+    def structural_values(self) -> dict[str, Any]:
+        """Returns the entries that members of a stack must share, as plain values."""
+        return self.model_dump(mode="json", exclude={*self.stackable})
+
+
+class Named(UserForm):
+    """Name with settings, as `{eco: {resolution: hour}}` in a study.
+
+    Attributes:
+        name: Name in a registry.
+        settings: Settings of what has that name.
+    """
+
+    name: str
+    settings: UserForm
+
+    def __str__(self) -> str:
+        """Name."""
+        return self.name
+
+    @model_serializer
+    def _as_in_studies(self) -> dict[str, Any]:
+        return {self.name: self.settings.model_dump(mode="json")}
+
+    def structural_values(self) -> dict[str, Any]:
+        """Returns the settings that members of a stack must share, below the name."""
+        return {self.name: self.settings.structural_values()}
 
 
 class ExperimentConfig(BaseModel):
@@ -106,11 +143,15 @@ class ExperimentConfig(BaseModel):
     def resolved(self) -> dict[str, Scalar]:
         """Returns all fields but the seed, which distinguishes the replicates of a point.
 
-        The entries of a mapping have dots in their names, as `model.params.max_depth`.
+        The entries of a mapping have dots in their names, as `model.params.max_depth`. Settings
+        stand beside the name that they belong to, as `problem` and `problem.eco.resolution`.
         """
         values = self.__dict__  # attributes of a model are slower
         fields = {name: values[name] for name in self.field_defaults if name != "seed"}
-        return fields if _are_scalars(fields) else flatten(to_jsonable_python(fields))
+        if _are_scalars(fields):
+            return fields
+        names = {name: each.name for name, each in fields.items() if isinstance(each, Named)}
+        return {**names, **flatten(to_jsonable_python(fields))}
 
 
 @dataclass(frozen=True)
@@ -122,15 +163,20 @@ class OneOf:
 
     Attributes:
         forms: Key that a mapping must have to the type of that mapping.
+        settings: Type of the settings of a name, if names have settings. A name stands for a
+            mapping of the name to settings at their defaults. Values are `Named` then, or names
+            that have no settings.
     """
 
     names: Callable[[], Sequence[str]]
     forms: Mapping[str, type[UserForm]] = field(default_factory=dict)
+    settings: Callable[[str], type[UserForm]] | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
         """Returns the schema that validates a value."""
         name = core_schema.no_info_plain_validator_function(
-            self._check_name, serialization=core_schema.plain_serializer_function_ser_schema(str)
+            self._check_named if self.settings else self._check_name,
+            serialization=core_schema.plain_serializer_function_ser_schema(_plain_name),
         )
         if not self.forms:
             return name
@@ -140,7 +186,8 @@ class OneOf:
             {"": name, **forms},
             self._tag,
             custom_error_type="form",
-            custom_error_message=f"a name, or a mapping with exactly one of the keys {keys}",
+            custom_error_message=f"a name, or a mapping with exactly one of the keys {keys}"
+            + (", or of one name to its settings" if self.settings else ""),
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
@@ -151,6 +198,8 @@ class OneOf:
 
     def _tag(self, value: object) -> str | None:
         """Returns which schema validates a value; None for a mapping of no form."""
+        if isinstance(value, Named) or self._has_settings(value):
+            return ""
         if isinstance(value, UserForm):
             keys = {key for key, form in self.forms.items() if isinstance(value, form)}
         elif isinstance(value, Mapping):
@@ -158,6 +207,26 @@ class OneOf:
         else:
             return ""
         return form_tag(keys.pop()) if len(keys) == 1 else None
+
+    def model_at(self, part: str | int) -> type[UserForm] | None:
+        """Returns the type of the mapping that a part of an error's location leads into."""
+        if self.settings and part in self.names():
+            return self.settings(str(part))
+        return self.forms.get(form_of_tag(part))
+
+    def _has_settings(self, value: object) -> bool:
+        is_one = self.settings is not None and isinstance(value, Mapping) and len(value) == 1
+        return is_one and next(iter(value)) in self.names()  # type: ignore[call-overload]
+
+    def _check_named(self, value: object) -> str | Named:
+        assert self.settings is not None
+        if isinstance(value, Named):
+            return value
+        ((name, given),) = value.items() if isinstance(value, Mapping) else ((value, {}),)
+        name = self._check_name(name)
+        kind = self.settings(name)
+        settings = _named_settings(kind).validate_python({name: given}, strict=True)[name]
+        return Named.model_construct(name=name, settings=settings) if kind.model_fields else name
 
     def _check_name(self, value: object) -> str:
         names = self.names()
@@ -167,6 +236,15 @@ class OneOf:
         expected = f"{', '.join(first)} or {last}" if first else last
         expected += did_you_mean(str(value)[:_MAX_LIST_TEXT], names)
         raise PydanticKnownError("literal_error", {"expected": expected})
+
+
+@lru_cache(maxsize=32)
+def _named_settings(kind: type[UserForm]) -> TypeAdapter[dict[str, UserForm]]:
+    return TypeAdapter(dict[str, kind])  # type: ignore[valid-type]
+
+
+def _plain_name(value: str | Named) -> str | dict[str, Any]:
+    return value.model_dump(mode="json") if isinstance(value, Named) else value
 
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -183,6 +261,13 @@ def form_of_tag(part: str | int) -> str:
     """Returns the key of the form that a part of a location tags; empty for other parts."""
     text = str(part)
     return text.removeprefix(_TAG_MARK) if text.startswith(_TAG_MARK) else ""
+
+
+def choice_of(model: type[BaseModel], name: str) -> OneOf | None:
+    """Returns the choice that a field of a model is; None for other fields, and without one."""
+    field = model.model_fields.get(name)
+    metadata = [] if field is None else field.metadata
+    return next((each for each in metadata if isinstance(each, OneOf)), None)
 
 
 def without_form_tags(location: Sequence[str | int]) -> tuple[str | int, ...]:
@@ -214,6 +299,8 @@ def _list_text(values: list[Any]) -> str:
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:
     """Makes mappings of names with dots; a later value replaces or extends an earlier one.
 
+    `problem: eco` beside `problem.eco.resolution` is short for `problem: {eco: {}}`.
+
     Raises:
         ValueError: If a name with dots leads into a value that is not a mapping.
     """
@@ -221,8 +308,10 @@ def nest(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         *parents, last = name.split(".")
         target = nested
-        for part in parents:
+        for part, following in pairwise((*parents, last)):
             inner = target.get(part, {})
+            if isinstance(inner, str) and inner == following:
+                inner = {inner: {}}
             if not isinstance(inner, Mapping):
                 raise ValueError(f"{part} must be a mapping to set {name}; got {inner!r}.")
             target[part] = dict(inner)
@@ -254,7 +343,7 @@ def _are_scalars(fields: Mapping[str, Any]) -> bool:
 
 def _structural_value(value: Any) -> Scalar:
     if isinstance(value, UserForm):
-        return _ENCODER.encode(value.model_dump(mode="json", exclude={*value.stackable}))
+        return _ENCODER.encode(value.structural_values())
     return _ENCODER.encode(to_jsonable_python(value))
 
 

@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
+from privnets.config import choice_of
+
 _LIMITS: Final = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 _KINDS: Final = {"null": "none", "object": "mapping", "array": "list"}
 
@@ -29,7 +31,7 @@ class FieldDescription(NamedTuple):
 
 
 def describe_fields(model: type[BaseModel], mark: str = "") -> Iterator[FieldDescription]:
-    """Yields the fields of a model in their order.
+    """Yields the fields of a model in their order, each with the settings of its named choices.
 
     Args:
         model: Model whose fields have descriptions, or whose docstring describes its attributes.
@@ -42,6 +44,10 @@ def describe_fields(model: type[BaseModel], mark: str = "") -> Iterator[FieldDes
         meaning = field.get("description") or meanings.get(name, "no description")
         values = _values(field, definitions, mark)
         yield FieldDescription(name, values, _default(model, name, mark), meaning)
+        if (choice := choice_of(model, name)) and choice.settings:
+            for each in choice.names():
+                for setting in describe_fields(choice.settings(each), mark):
+                    yield setting._replace(name=f"{name}.{each}.{setting.name}")
 
 
 def _documented_attributes(model: type[BaseModel]) -> dict[str, str]:

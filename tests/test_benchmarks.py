@@ -77,7 +77,8 @@ def _plain(tradeoff: float, dependence: float, seed: int) -> dict[str, float]:
 
 def _platform(tradeoff: float, dependence: float) -> Sequence[dict[str, float]]:
     experiment = privnets.experiment("adversarial")
-    fields = {**toy.fields(STEPS, "exact"), "tradeoff": tradeoff, "dependence": dependence}
+    fields = {**toy.fields(STEPS, "exact"), "tradeoff": tradeoff}
+    fields["problem"] = {"gaussian-mixture": {"dependence": dependence}}
     points = experiment.run([experiment.Config(**fields, seed=seed) for seed in SEEDS])
     replicates = [point.replicates[0] for point in points]
     # Flags judge a game; they are not part of it.

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 from pydantic import Field, JsonValue, model_validator
 
 from privnets.adversarial.attackers.profiles import ProfileName
 from privnets.adversarial.objectives import OBJECTIVES
-from privnets.adversarial.problem import Problem, ProblemReference
+from privnets.adversarial.problem_references import (
+    PROBLEM_FORMS,
+    OwnReference,
+    ProblemSettings,
+)
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.problems.faces import FaceProblemReference
-from privnets.adversarial.problems.own import TableProblemReference
-from privnets.adversarial.problems.own_images import ImageProblemReference
-from privnets.adversarial.problems.own_series import SeriesProblemReference
-from privnets.config import ExperimentConfig, OneOf, UserForm, UserMetric
+from privnets.config import ExperimentConfig, Named, OneOf, UserForm, UserMetric
 from privnets.points import Scalar
 from privnets.registry import ExtensionError
 
-PROBLEM_FORMS: Final[Mapping[str, type[ProblemReference]]] = {
-    "table": TableProblemReference,
-    "images": ImageProblemReference,
-    "series": SeriesProblemReference,
-    "faces": FaceProblemReference,
-}
-NamedProblem = Annotated[str | ProblemReference, OneOf(PROBLEMS.names, PROBLEM_FORMS)]
-"""Name of a problem, or the user's own."""
+
+def _settings_of(name: str) -> type[UserForm]:
+    settings: type[UserForm] = PROBLEMS.get(name).Settings
+    return settings
+
+
+ProblemChoice = Annotated[
+    str | Named | OwnReference, OneOf(PROBLEMS.names, PROBLEM_FORMS, _settings_of)
+]
+"""Name of a problem, perhaps with its settings, or the user's own records."""
 
 
 class NetworkReference(UserForm):
@@ -52,6 +54,7 @@ COPYING_RELEASERS: Final = ("unet", "fader")
 """Releasers that learn to copy before the game."""
 Obfuscation = Literal["noise", "blur", "box", "rounding", "average"]
 """Releasers that do not learn."""
+_NO_SETTINGS: Final = ProblemSettings()
 _NETWORK_FORMS: Final = {"torch": NetworkReference}
 
 
@@ -73,7 +76,6 @@ class AdversarialConfig(ExperimentConfig):
             "distortion_weight",
             "utility_weight",
             "tradeoff",
-            "dependence",
             "noise_std",
             "strength",
             "learning_rate",
@@ -81,7 +83,7 @@ class AdversarialConfig(ExperimentConfig):
         }
     )
 
-    problem: NamedProblem = Field(
+    problem: ProblemChoice = Field(
         description="records, their secret, and what is useful about them"
     )
     objective: Annotated[str, OneOf(OBJECTIVES.names)] = Field(
@@ -93,9 +95,6 @@ class AdversarialConfig(ExperimentConfig):
     gradient: Literal["posterior", "label"] = Field(
         "label",
         description="form of the conditional entropy: as published, or the exact alpha-loss",
-    )
-    sequence: Literal["joint", "sum"] = Field(
-        "joint", description="conditional entropy of a sequence: of all steps jointly, or summed"
     )
     distortion_weight: float = Field(
         1.0, ge=0, le=1e6, description="weight of the distortion; 0 by default with squared-kl"
@@ -116,19 +115,9 @@ class AdversarialConfig(ExperimentConfig):
     scenario: Literal["joint", "fixed-utility", "fixed-both"] = Field(
         "joint", description="inference networks that are trained on raw data and then held fixed"
     )
-    dependence: float = Field(
-        1.0, ge=0, le=2, description="k of gaussian-mixture: P(U=1, S=1) = k / 4; 1 is independent"
-    )
     noise_std: float = Field(1.0, ge=0, le=1e3, description="scale of the releaser's noise")
     train_size: int | None = Field(
         None, ge=16, description="records that the game trains on; all if null"
-    )
-    resolution: Literal["hour", "quarter-hour"] = Field("hour", description="time step of eco")
-    labels: Literal["consistent", "published"] = Field(
-        "consistent", description="test labels of amnist: by the rule of training, or as published"
-    )
-    side_information: bool = Field(
-        False, description="whether releaser and adversary of eco see weekday, month and time"
     )
 
     releaser: Annotated[str | NetworkReference, OneOf(lambda: RELEASER_NAMES, _NETWORK_FORMS)] = (
@@ -208,22 +197,24 @@ class AdversarialConfig(ExperimentConfig):
             defaults = {**defaults, "distortion_weight": 0.0}  # as published
         return {**defaults, **values}
 
-
-def problem_of(config: AdversarialConfig) -> Problem:
-    """Returns the problem of a configuration.
-
-    Raises:
-        DataError: If it is the user's own, and its files cannot be read.
-    """
-    named = config.problem
-    return PROBLEMS.get(named) if isinstance(named, str) else named.problem()
+    @property
+    def settings(self) -> ProblemSettings:
+        """Settings of the problem, or its description if it is of the user's own records."""
+        if isinstance(self.problem, Named):
+            return cast(ProblemSettings, self.problem.settings)
+        return self.problem if isinstance(self.problem, OwnReference) else _NO_SETTINGS
 
 
 def _problem_defaults(problem: object) -> Mapping[str, Scalar]:
     """Defaults of a valid value of the field `problem`; none for other values."""
-    if isinstance(problem, ProblemReference):
+    if isinstance(problem, OwnReference):
         return problem.defaults
     if isinstance(problem, Mapping):
-        forms = [form for key, form in PROBLEM_FORMS.items() if key in problem]
-        return forms[0].defaults if len(forms) == 1 else {}
-    return PROBLEMS.get(str(problem)).spec.defaults if problem in PROBLEMS.names() else {}
+        if forms := [form for key, form in PROBLEM_FORMS.items() if key in problem]:
+            return forms[0].defaults if len(forms) == 1 else {}
+        problem = next(iter(problem), None)
+    name = str(problem)
+    defaults: Mapping[str, Scalar] = (
+        PROBLEMS.get(name).spec.defaults if name in PROBLEMS.names() else {}
+    )
+    return defaults

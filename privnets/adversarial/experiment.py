@@ -15,11 +15,11 @@ from privnets.adversarial.config import (
     COPYING_RELEASERS,
     AdversarialConfig,
     NetworkReference,
-    problem_of,
 )
 from privnets.adversarial.evaluation import cost_model
 from privnets.adversarial.objectives import OBJECTIVES, WEIGHTS
 from privnets.adversarial.problem import Problem, unused_field_errors
+from privnets.adversarial.problems.opening import problem_of
 from privnets.config import ExperimentConfig
 from privnets.contract import (
     Cost,
@@ -82,8 +82,7 @@ class Adversarial(Experiment):
 
     def unused_fields(self, config: ExperimentConfig) -> frozenset[str]:
         """Fields without effect on the problem, the objective, the scenario or the evaluation."""
-        unused = frozenset(_problem(config).spec.unused_fields)
-        return unused.union(*_unused_by_choice(_own(config)).values())
+        return frozenset().union(*_unused_by_choice(_own(config)).values())
 
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Fingerprint of the records, and of the code of users and of other packages."""
@@ -170,8 +169,8 @@ def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
         unused["obfuscation"] = ("strength",)
     if config.evaluation == "exact":
         unused["evaluation"] = ("panel", "metrics")
-    elif not _problem(config).spec.utility_classes:
-        unused["problem"] = ("metrics",)
+    if not _problem(config).spec.utility_classes:
+        unused["problem"] = ("metrics", "utility_weight")
     return unused
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import ArrayEncoding, RecordEncoding
-from privnets.config import UserForm
+from privnets.adversarial.problem_references import ProblemSettings
 from privnets.contract import InvalidField
 from privnets.points import Scalar
 from privnets.randomness import generator
@@ -23,7 +24,6 @@ from privnets.randomness import generator
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
     from privnets.statistics.estimates import Estimate
 
@@ -47,7 +47,6 @@ class ProblemSpec:
         shows_labels: Whether a record shows secret and utility label, so that I(U;S|X) is 0.
         side_features: Columns of public side information; 0 without any.
         copies_input: Whether a release should resemble its record.
-        unused_fields: Configuration fields without effect on the problem.
         extra_metrics: Metric keys that only this problem reports.
         has_judge: Whether the small attacker of a rung ranks releases as the panel does.
         has_either_label: Whether a record has a secret or a utility label, never both.
@@ -64,7 +63,6 @@ class ProblemSpec:
     shows_labels: bool = False
     side_features: int = 0
     copies_input: bool = True
-    unused_fields: tuple[str, ...] = ()
     extra_metrics: tuple[str, ...] = ()
     has_judge: bool = True
     has_either_label: bool = False
@@ -153,10 +151,13 @@ class Problem(ABC):
 
     Attributes:
         spec: Static description.
+        Settings: Type of the settings that a study gives below the problem's name, each with a
+            default.
         remarks: Sentences on the records for the author of a study.
     """
 
     spec: ProblemSpec
+    Settings: ClassVar[type[ProblemSettings]] = ProblemSettings
     remarks: tuple[str, ...] = ()
 
     @property
@@ -168,6 +169,10 @@ class Problem(ABC):
     def utility_labels(self) -> NDArray[Any]:
         """Classes of the utility label as the user knows them, sorted."""
         return np.arange(self.spec.utility_classes)
+
+    def configured(self, settings: ProblemSettings) -> Problem:
+        """The problem with some settings, if they change more than its configurations."""
+        return self
 
     @abstractmethod
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
@@ -198,7 +203,7 @@ class Problem(ABC):
     def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
         """Values that the problem cannot serve; reads no file."""
         spec = self.spec
-        errors = unused_field_errors(config, spec.unused_fields, spec.defaults)
+        errors: list[InvalidField] = []
         is_own = not isinstance(config.releaser, str) and not spec.is_sequential
         if not is_own and config.releaser not in spec.releasers:
             allowed = f"{' or '.join(spec.releasers)} with {spec.name}"
@@ -284,24 +289,6 @@ class Problem(ABC):
         below `baseline/`, for raw records.
         """
         return {}
-
-
-class ProblemReference(UserForm):
-    """The user's own records, which a study describes where it could name a problem.
-
-    Attributes:
-        defaults: Configuration fields whose default differs from the experiment's.
-    """
-
-    defaults: ClassVar[Mapping[str, Scalar]]
-
-    @abstractmethod
-    def problem(self) -> Problem:
-        """Reads the records, once per process and content.
-
-        Raises:
-            DataError: If they cannot be read, or do not fit their description.
-        """
 
 
 def unused_field_errors(

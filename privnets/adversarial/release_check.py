@@ -26,7 +26,9 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
 from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
 from privnets.adversarial.problem import subsample
-from privnets.adversarial.problems.own import OwnProblem, OwnReference
+from privnets.adversarial.problem_references import OwnReference
+from privnets.adversarial.problems.opening import open_records
+from privnets.adversarial.problems.own import OwnProblem
 from privnets.adversarial.records import PARTS, Evidence, load_pool, select_exposure
 from privnets.adversarial.trained_releaser import TrainedReleaser
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
@@ -256,7 +258,7 @@ def checked_problem(
     reference = releaser.description.problem
     if not isinstance(reference, OwnReference):
         raise DataError(f"a check needs a releaser of the user's own records; got {reference}.")
-    return reference.describe(records, labels).problem(releaser.description.encoding)
+    return open_records(reference.describe(records, labels), releaser.description.encoding)
 
 
 def _score(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import cost_model
 from privnets.adversarial.evaluation.evaluator import (
     evaluate_exactly,
@@ -12,6 +12,7 @@ from privnets.adversarial.evaluation.evaluator import (
     release_records,
 )
 from privnets.adversarial.problem import Problem
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import build_game_networks

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from privnets.adversarial.config import AdversarialConfig, NamedProblem, NetworkReference
+from privnets.adversarial.config import AdversarialConfig, NetworkReference, ProblemChoice
 from privnets.adversarial.encodings import (
     ArrayEncoding,
     ImageEncoding,
@@ -84,7 +84,7 @@ class ReleaserDescription(BaseModel):
     settings: dict[str, Any]
     noise_std: float = Field(ge=0)
     encoding: Encoding
-    problem: NamedProblem
+    problem: ProblemChoice
 
 
 class ReleaseReport(NamedTuple):

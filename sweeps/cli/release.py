@@ -12,7 +12,8 @@ import typer
 
 import privnets
 from privnets.adversarial.attackers.profiles import ProfileName
-from privnets.adversarial.problems.own import OwnProblem, OwnReference
+from privnets.adversarial.problem_references import OwnReference
+from privnets.adversarial.problems.own import OwnProblem
 from privnets.adversarial.release_check import GATED_OF_RELEASES, ReleaseCheck, checked_problem
 from privnets.adversarial.trained_releaser import TrainedReleaser
 from privnets.audit.gate import GateResult, plain_number

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import privnets
-from privnets.config import flatten
+from privnets.config import choice_of, flatten
 from privnets.registry import is_own_experiment
 from sweeps.errors import InputError
 from sweeps.planning.plan import (
@@ -131,14 +131,9 @@ def require_packaged_names(manifest: Manifest) -> None:
 
 
 def names_user_files(study: Study) -> bool:
-    """Whether a study names the user's code or files: its experiment, or a value that is a mapping.
-
-    Problems on faces are mappings, too, and name packaged collections alone.
-    """
-    names = [*flatten(study.constants), *study.space]
-    packaged = {_field(name) for name in names if name.endswith(".faces")}
-    is_own = is_own_experiment(study.experiment)
-    return is_own or any("." in name and _field(name) not in packaged for name in names)
+    """Whether a study names the user's code or files: its experiment, or a value in a mapping."""
+    names = (*flatten(study.constants), *study.space)
+    return is_own_experiment(study.experiment) or any(_is_of_user(study, name) for name in names)
 
 
 def names_only_others(recorded: Study, study: Study) -> bool:
@@ -149,7 +144,7 @@ def names_only_others(recorded: Study, study: Study) -> bool:
     return any(
         not values <= known.get(name, set())
         for name, values in _listed_values(recorded).items()
-        if "." in name
+        if _is_of_user(recorded, name)
     )
 
 
@@ -162,9 +157,14 @@ def _listed_values(study: Study) -> dict[str, set[str]]:
     return {name: {*map(json.dumps, values)} for name, values in listed.items()}
 
 
-def _field(name: str) -> str:
-    """Field whose value is a mapping with an entry of this name, as `problem.faces` has."""
-    return name.rpartition(".")[0]
+def _is_of_user(study: Study, name: str) -> bool:
+    """Whether a name leads into a mapping other than the settings of a packaged name."""
+    field, *entries = name.split(".")
+    if is_own_experiment(study.experiment):  # a recorded study must not import code
+        return bool(entries)
+    choice = choice_of(privnets.experiment(study.experiment).Config, field)
+    names = choice.names() if choice is not None and choice.settings else ()
+    return bool(entries) and entries[0] not in names
 
 
 def differences(manifest: Manifest, plan: Plan) -> list[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from privnets.config import OneOf, form_of_tag, without_form_tags
+from privnets.config import OneOf, choice_of, without_form_tags
 from sweeps.errors import FieldError, FieldPath, format_value
 
 _EXPECTED: Final = {
@@ -101,13 +101,14 @@ def _format_limit(limit: object) -> str:
 
 def _field_names(model: type[BaseModel], location: FieldPath) -> list[str]:
     """Returns the field names of the nested model at a location of a pydantic error."""
-    forms: Mapping[str, type[BaseModel]] = {}
+    choice: OneOf | None = None
     for part in location:
         if part in model.model_fields:  # others are positions, keys of mappings, or tags of forms
             field = model.model_fields[str(part)]
-            forms = next((each.forms for each in field.metadata if isinstance(each, OneOf)), {})
+            choice = choice_of(model, str(part))
             candidates = (field.annotation, *get_args(field.annotation))
             nested = (t for t in candidates if isinstance(t, type) and issubclass(t, BaseModel))
             model = next(nested, model)
-        model = forms.get(form_of_tag(part), model)
+        elif choice is not None:
+            model = choice.model_at(part) or model
     return list(model.model_fields)

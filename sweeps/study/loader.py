@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -210,9 +211,11 @@ def _override_path(key: str) -> tuple[str, ...]:
 def _set_value(raw: dict[str, Any], path: Sequence[str], value: object) -> object:
     """Sets a nested value; returns the value above it that is not a mapping, if any."""
     target = raw
-    for part in path[:-1]:
+    for part, following in pairwise(path):
         if target.get(part) is None:
             target[part] = {}
+        elif target[part] == following:  # a name in place of a mapping of it to its settings
+            target[part] = {following: {}}
         target = target[part]
         if not isinstance(target, dict):
             return target

@@ -123,11 +123,10 @@ def fit_utility(
         return [FittedUtility(np.zeros((0, 0)))] * len(configs)
     profile = PROFILES[first.panel]
     width = profile.width(problem.spec.attacker_width)
-    network = build_inference_network(
-        problem, first, classes, width, sees_side=first.side_information
-    )
+    sees_side = first.settings.shows_side_information
+    network = build_inference_network(problem, first, classes, width, sees_side=sees_side)
     wholes = [one.whole or one for one in evidence]
-    views = [_NetworkView.create(release, first.side_information) for release in wholes]
+    views = [_NetworkView.create(release, sees_side) for release in wholes]
     inputs = [view.utility_records() for view in views]
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
     seeds, redraws = [c.seed for c in configs], [view.redraw for view in views]

@@ -33,15 +33,7 @@ from privnets.adversarial.records import AttackerGuesses, Evidence
 _VERSION = 6
 _POLL_SECONDS = 0.2
 # Fields on which raw records and the attackers' training depend.
-_FIELDS = {
-    "problem",
-    "seed",
-    "dependence",
-    "train_size",
-    "resolution",
-    "labels",
-    "panel",
-}
+_FIELDS = {"problem", "seed", "train_size", "panel"}
 
 
 @dataclass(frozen=True, eq=False)

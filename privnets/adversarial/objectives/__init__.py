@@ -13,7 +13,6 @@ WEIGHTS: Final = frozenset(
     {
         "privacy_weight",
         "gradient",
-        "sequence",
         "distortion_weight",
         "utility_weight",
         "tradeoff",

@@ -18,9 +18,7 @@ class AlphaObjective(Objective):
     """Distortion less a multiple of the adversary's conditional entropy (arXiv 2310.18241)."""
 
     name = "alpha"
-    fields = frozenset(
-        {"privacy_weight", "gradient", "sequence", "distortion_weight", "utility_weight"}
-    )
+    fields = frozenset({"privacy_weight", "gradient", "distortion_weight", "utility_weight"})
 
     def loss(
         self,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from privnets.registry import Registry
 
-if TYPE_CHECKING:
-    from privnets.adversarial.problem import Problem
-
-PROBLEMS: Final[Registry[Problem]] = Registry(
+# Of `privnets.adversarial.problem.Problem`, whose configurations are made with this registry.
+PROBLEMS: Final[Registry[Any]] = Registry(
     "problem",
     "privnets.problems",
     "privnets.adversarial.problem:Problem",

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import (
     ProblemSpec,
     RecordArrays,
@@ -23,18 +25,15 @@ from privnets.adversarial.problem import (
     SplitSizes,
     stratified_sizes,
 )
+from privnets.adversarial.problem_references import ProblemSettings
 from privnets.adversarial.problems.digits import (
     THICK,
     THIN,
-    UNUSED_BY_IMAGES,
     DigitImages,
     scale_pixels,
     subsampled_split,
 )
 from privnets.data import mnist
-
-if TYPE_CHECKING:
-    from privnets.adversarial.config import AdversarialConfig
 
 NORMAL: Final = -1
 """Neither thin nor thick."""
@@ -51,6 +50,14 @@ _OTHER_LABELS: Final = {"consistent": "published", "published": "consistent"}
 _SHARES = (5, 4, 1)  # of train, attack and validation: 50, 40 and 10% of the training images
 
 
+class AmnistSettings(ProblemSettings):
+    """Settings of AMNIST."""
+
+    labels: Literal["consistent", "published"] = Field(
+        "consistent", description="test labels: by the rule of training, or as published"
+    )
+
+
 class AmnistProblem(DigitImages):
     """The 28,568 training images of arXiv 2310.18241, and test images.
 
@@ -61,7 +68,7 @@ class AmnistProblem(DigitImages):
     The published test labels follow other thresholds than the training labels for the digits 4 and
     6. So an attacker that knows the digit alone, and thickness by digit from training, reads 64%
     of validation, 63% of the test images labelled by the training thresholds, and 56% of the
-    published ones. The test split has the labels that the field `labels` names: `consistent` with
+    published ones. The test split has the labels that the setting `labels` names: `consistent` with
     training (4,747 images), or `published` (4,681). Attackers are scored under the other ones too.
     """
 
@@ -74,7 +81,6 @@ class AmnistProblem(DigitImages):
         shows_labels=True,
         attacker_width=16,
         releasers=("mlp", "convolutional"),
-        unused_fields=tuple(name for name in UNUSED_BY_IMAGES if name != "labels"),
         defaults={
             "releaser": "convolutional",
             "releaser_width": 64,
@@ -88,13 +94,14 @@ class AmnistProblem(DigitImages):
         },
     )
 
+    Settings = AmnistSettings
     data_set = "mnist"
     side = _SIDE
     whole_sizes = (*stratified_sizes(_TRAIN, _SHARES), _TESTS["consistent"])
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Sizes of the whole splits, or fewer training images where asked for."""
-        return replace(super().split_sizes(config), test=_TESTS[config.labels])
+        return replace(super().split_sizes(config), test=_TESTS[_labels(config)])
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]
@@ -107,17 +114,22 @@ class AmnistProblem(DigitImages):
         tests = dict(zip(_TESTS, (np.arange(a, b) for a, b in pairwise(ends)), strict=True))
         splits = []
         for config in configs:
-            parts = [*subsampled_split(config, strata, _SHARES), tests[config.labels]]
+            parts = [*subsampled_split(config, strata, _SHARES), tests[_labels(config)]]
             splits.append(replace(Splits(*parts), other_test=tests[self.other_labels(config)]))
         return records, splits
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
         """All seeds share the test images of the labels that are asked for."""
-        return f"{self.name} {config.labels}", 1.0
+        return f"{self.name} {_labels(config)}", 1.0
 
     def other_labels(self, config: AdversarialConfig) -> str:
         """The labels that are not asked for."""
-        return _OTHER_LABELS[config.labels]
+        return _OTHER_LABELS[_labels(config)]
+
+
+def _labels(config: AdversarialConfig) -> str:
+    assert isinstance(config.settings, AmnistSettings)
+    return config.settings.labels
 
 
 @dataclass(frozen=True, eq=False)

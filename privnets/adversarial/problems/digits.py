@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from privnets import data
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import (
     Problem,
     ProblemSpec,
@@ -24,12 +25,10 @@ from privnets.adversarial.problem import (
 )
 
 if TYPE_CHECKING:
-    from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.records import Release
 
 THIN: Final = 0
 THICK: Final = 1
-UNUSED_BY_IMAGES: Final = ("dependence", "resolution", "labels", "side_information", "sequence")
 
 _RECORDS, _SIDE, _LARGEST_LEVEL = 1_797, 8, 16
 _SHARES = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
@@ -94,7 +93,6 @@ class DigitsProblem(DigitImages):
         pixels=True,
         shows_labels=True,
         releasers=("mlp", "convolutional"),
-        unused_fields=UNUSED_BY_IMAGES,
         defaults={"releaser_width": 128, "steps": 1000, "batch_size": 64},
     )
 

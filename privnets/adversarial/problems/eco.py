@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from safetensors.numpy import save
 
 from privnets import data
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import (
     Problem,
     ProblemSpec,
@@ -32,6 +34,7 @@ from privnets.adversarial.problem import (
     SplitSizes,
     subsample,
 )
+from privnets.adversarial.problem_references import SequenceSettings
 from privnets.adversarial.problems.windows import (
     SIDE_FEATURES,
     Block,
@@ -48,7 +51,6 @@ from privnets.data import DataError, eco
 from privnets.data.eco import STEPS, Recordings, Resolution
 
 if TYPE_CHECKING:
-    from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.records import Release
 
 PARTS = ("train", "attack", "validation", "test")
@@ -61,6 +63,20 @@ Test blocks are five apart, so two starts have all test days in common, or none.
 _TEST_SETS = 5
 _SIZES = (460, 336, 100, 12)  # windows of household 2, aggregated, in either resolution
 _EXAMPLE_DAYS = 7
+
+
+class EcoSettings(SequenceSettings):
+    """Settings of ECO."""
+
+    resolution: Resolution = Field("hour", description="time step")
+    side_information: bool = Field(
+        True, description="whether releaser and adversary see weekday, month and time"
+    )
+
+    @property
+    def shows_side_information(self) -> bool:
+        """The setting `side_information`."""
+        return self.side_information
 
 
 class EcoProblem(Problem):
@@ -84,27 +100,20 @@ class EcoProblem(Problem):
         side_features=SIDE_FEATURES,
         attacker_width=32,
         releasers=("recurrent",),
-        unused_fields=(
-            "dependence",
-            "labels",
-            "utility_weight",
-            "tradeoff",
-            "estimator",
-            "squaring",
-        ),
         defaults={
             "releaser": "recurrent",
             "adversary_width": 32,
             "batch_size": 64,
-            "side_information": True,
         },
     )
+
+    Settings = EcoSettings
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Numbers of windows of the aggregated household; published files give more."""
         train, attack, validation, test = _SIZES
         train = config.train_size or train
-        return SplitSizes(train, attack, validation, test, (STEPS[config.resolution], 1))
+        return SplitSizes(train, attack, validation, test, (STEPS[_settings(config).resolution], 1))
 
     def size_limits(self) -> dict[str, int]:
         """Size of the aggregated household; unknown before reading for published files."""
@@ -173,6 +182,11 @@ class Rotation:
     std: float
 
 
+def _settings(config: AdversarialConfig) -> EcoSettings:
+    assert isinstance(config.settings, EcoSettings)
+    return config.settings
+
+
 def longest_run(group: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Rows of the first longest run of at most `most` consecutive days of one household.
 
@@ -197,8 +211,8 @@ def part_windows(recordings: Recordings, start: int, resolution: Resolution) -> 
 
 
 def _rotation_of(config: AdversarialConfig) -> Rotation:
-    recordings = eco.read(config.resolution)
-    return _build_rotation(recordings, config.seed % len(ROTATION), config.resolution)
+    recordings = eco.read(_settings(config).resolution)
+    return _build_rotation(recordings, config.seed % len(ROTATION), _settings(config).resolution)
 
 
 @lru_cache(maxsize=2 * len(ROTATION))

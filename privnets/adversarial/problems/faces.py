@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from safetensors.numpy import save
 
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import ImageEncoding
 from privnets.adversarial.problem import (
     Problem,
-    ProblemReference,
     ProblemSpec,
     RecordArrays,
     ReleaseDetails,
@@ -30,9 +30,8 @@ from privnets.adversarial.problem import (
     stratified_sizes,
     subsample,
 )
-from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.problem_references import ProblemSettings
 from privnets.adversarial.problems.digits import (
-    UNUSED_BY_IMAGES,
     example_records,
     subsampled_split,
 )
@@ -46,13 +45,11 @@ from privnets.statistics import estimates
 from privnets.statistics.estimates import Estimate
 
 if TYPE_CHECKING:
-    from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
 
 Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numerator and denominator of a share, as `estimates.ratio` takes them, shape [n] each."""
 
-CollectionName = Literal["lfw", "celeba"]
 SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 _USED_SHARE: Final = 0.97  # people are not divided, so that some images fit into no split
 _DEFAULTS: Final[Mapping[str, Scalar]] = {
@@ -74,6 +71,23 @@ _MAX_PEOPLE: Final = 100
 _TOP: Final = 5
 _MAX_NUMBERS: Final = 2**30  # pixels of all images, times channels; 4 GiB
 _EXAMPLES: Final = 24
+
+
+class FaceSettings(ProblemSettings):
+    """Settings of a problem on faces."""
+
+    collection: Literal["lfw", "celeba"] = Field(default="lfw", description="data set of faces")
+    size: int = Field(
+        default=64,
+        ge=16,
+        le=512,
+        description="height and width to which images are resized, in pixels",
+    )
+    examples: bool = Field(
+        default=False,
+        description="whether points store some test images before and after release; off by "
+        "default, as the collections are photographs of real people, for research only",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +129,6 @@ def face_spec(
         shows_labels=True,
         attacker_width=_ATTACKER_WIDTH,
         releasers=("mlp", "convolutional", "unet", "fader"),
-        unused_fields=UNUSED_BY_IMAGES,
         defaults=_DEFAULTS,
         extra_metrics=tuple(keys),
         has_judge=False,
@@ -133,17 +146,17 @@ class FaceProblem(Problem):
     divides_people: ClassVar[bool] = False
     lfw_records: ClassVar[int]
 
-    def __init__(
-        self, collection: CollectionName = "lfw", size: int = 64, *, examples: bool = False
-    ) -> None:
-        """Describes the images of a collection, without reading it.
+    Settings = FaceSettings
 
-        Args:
-            collection: Name in `privnets.data`.
-            size: Height and width to which images are resized, in pixels.
-            examples: Whether test images are stored before and after release.
-        """
-        self._collection, self._size, self._stores_examples = collection, size, examples
+    def __init__(self, settings: FaceSettings | None = None) -> None:
+        """Describes the images of a collection, without reading it; by default LFW's."""
+        self._settings = settings or FaceSettings()
+        self._collection, self._size = self._settings.collection, self._settings.size
+
+    def configured(self, settings: ProblemSettings) -> FaceProblem:
+        """The problem, once per process; its images are read when training needs them."""
+        assert isinstance(settings, FaceSettings)
+        return _face_problem(type(self), settings, directory())
 
     @abstractmethod
     def select(self, labels: FaceLabels) -> FaceRecords:
@@ -180,7 +193,9 @@ class FaceProblem(Problem):
         if count * 3 * self._size**2 > _MAX_NUMBERS:
             given = f"{self._size} for {count:,} images"
             largest = math.isqrt(_MAX_NUMBERS // (3 * count))
-            raise UserFormError("problem.size", given, f"at most {largest}, to fit into 4 GiB")
+            raise UserFormError(
+                f"problem.{self.name}.size", given, f"at most {largest}, to fit into 4 GiB"
+            )
         form = f"{self.name} {self._collection} {self._size} centre"
         return combined_fingerprint(form, (self._source.fingerprint(),))
 
@@ -222,7 +237,7 @@ class FaceProblem(Problem):
                 measures = self.measure(beliefs, label[known], prior)
                 for name, scores in measures.items():
                     found[f"{kind}/raw_network_{name}"] = estimates.ratio(*scores, person[known])
-        artifacts = self._example_images(release) if self._stores_examples else {}
+        artifacts = self._example_images(release) if self._settings.examples else {}
         return ReleaseDetails(notes=notes, artifacts=artifacts).with_estimates(found)
 
     def _utility_frequencies(self, release: Release) -> NDArray[np.float64]:
@@ -296,43 +311,9 @@ class FaceProblem(Problem):
         return {"release.safetensors": save(arrays)}
 
 
-class FaceProblemReference(ProblemReference):
-    """A problem on faces with a collection and a size; its name alone means LFW and 64 pixels.
-
-    Attributes:
-        faces: Name of the problem.
-        collection: Data set of faces.
-        size: Height and width to which images are resized, in pixels.
-        examples: Whether points store some test images before and after release. Off by default,
-            as the collections are photographs of real people, for research only.
-    """
-
-    faces: Literal["gender-emotion", "subject-gender", "subject-within-subject"]
-    collection: CollectionName = "lfw"
-    size: int = Field(64, ge=16, le=512)
-    examples: bool = False
-
-    defaults: ClassVar[Mapping[str, Scalar]] = _DEFAULTS
-
-    def __str__(self) -> str:
-        """Problem, collection and size."""
-        return f"{self.faces} {self.collection} {self.size}"
-
-    def problem(self) -> FaceProblem:
-        """The problem, once per process; its images are read when training needs them."""
-        return _face_problem(self, directory())
-
-
 @lru_cache(maxsize=4)
-def _face_problem(reference: FaceProblemReference, _directory: Path) -> FaceProblem:
-    kind = _kind(reference.faces)
-    return kind(reference.collection, reference.size, examples=reference.examples)
-
-
-def _kind(name: str) -> type[FaceProblem]:
-    problem = PROBLEMS.get(name)
-    assert isinstance(problem, FaceProblem)
-    return type(problem)
+def _face_problem(kind: type[FaceProblem], settings: FaceSettings, _directory: Path) -> FaceProblem:
+    return kind(settings)
 
 
 def people_with_many_images(identity: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from safetensors.numpy import save
 
 from privnets import measures
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import (
     Problem,
     ProblemSpec,
@@ -23,13 +25,13 @@ from privnets.adversarial.problem import (
     Splits,
     SplitSizes,
 )
+from privnets.adversarial.problem_references import ProblemSettings
 from privnets.contract import InvalidField
 from privnets.randomness import generator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.records import AttackView, Release
 
 EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
@@ -44,6 +46,16 @@ _EXAMPLES = 1_000
 _SEARCHES_PER_PAUSE = 32
 
 
+class GaussianMixtureSettings(ProblemSettings):
+    """Settings of the Gaussian mixture."""
+
+    stackable: ClassVar[frozenset[str]] = frozenset({"dependence"})
+
+    dependence: float = Field(
+        1.0, ge=0, le=2, description="k of P(U=1, S=1) = k / 4; at 1 the bits are independent"
+    )
+
+
 class GaussianMixtureProblem(Problem):
     """X ~ N((U, S), 0.05^2 I) with fair bits U and S, and P(U=1, S=1) = `dependence` / 4.
 
@@ -56,7 +68,6 @@ class GaussianMixtureProblem(Problem):
         utility_classes=2,
         releasers=("linear", "mlp"),
         copies_input=False,
-        unused_fields=("resolution", "labels", "side_information", "sequence"),
         extra_metrics=(*EXACT, *OPTIMA),
         defaults={
             "objective": "squared-kl",
@@ -69,6 +80,8 @@ class GaussianMixtureProblem(Problem):
             "adversary_learning_rate": 0.01,
         },
     )
+
+    Settings = GaussianMixtureSettings
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """`train_size`, 8,192, 4,096 and 16,384 records."""
@@ -99,20 +112,20 @@ class GaussianMixtureProblem(Problem):
         self, configs: Sequence[AdversarialConfig]
     ) -> tuple[RecordArrays, list[Splits]]:
         """Draws the records of each distinct seed and dependence."""
-        sources = list(dict.fromkeys((config.seed, config.dependence) for config in configs))
+        sources = list(dict.fromkeys((config.seed, dependence_of(config)) for config in configs))
         sizes = self.split_sizes(configs[0])
         ends = np.cumsum([sizes.train, sizes.attack, sizes.validation, sizes.test])
         drawn = [_draw_records(seed, dependence, int(ends[-1])) for seed, dependence in sources]
         x, secret, utility = (np.concatenate(part) for part in zip(*drawn, strict=True))
         splits = []
         for config in configs:
-            first = sources.index((config.seed, config.dependence)) * ends[-1]
+            first = sources.index((config.seed, dependence_of(config))) * ends[-1]
             splits.append(Splits(*np.split(np.arange(first, first + ends[-1]), ends[:-1])))
         return RecordArrays(x, secret, utility), splits
 
     def dependence_bound(self, config: AdversarialConfig) -> float:
         """I(U;S), as I(U;S|X) is below 1e-20 nats."""
-        return float(measures.mutual_information(measures.joint_us(config.dependence)))
+        return float(measures.mutual_information(measures.joint_us(dependence_of(config))))
 
     def test_set(self, config: AdversarialConfig) -> None:
         """None, as every seed draws records of its own."""
@@ -158,6 +171,12 @@ class GaussianMixtureProblem(Problem):
         return ReleaseDetails(metrics, notes, artifacts={"scatter.safetensors": scatter})
 
 
+def dependence_of(config: AdversarialConfig) -> float:
+    """The setting `dependence` of a configuration of this problem."""
+    assert isinstance(config.settings, GaussianMixtureSettings)
+    return config.settings.dependence
+
+
 def _draw_records(
     seed: int, dependence: float, count: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
@@ -175,7 +194,7 @@ def _filter_information(
     """Exact information of linear filters [S, 2, 2], shape [S]; NaN for diverged ones."""
     is_finite = theta.isfinite().flatten(1).all(1)
     noise = theta.new_tensor([config.noise_std for config in configs])
-    joint = measures.joint_us(theta.new_tensor([config.dependence for config in configs]))
+    joint = measures.joint_us(theta.new_tensor([dependence_of(config) for config in configs]))
     filters = theta.masked_fill(~is_finite[:, None, None], 0.0)
     information = measures.filter_information(filters, noise, joint)
     parts = (part.masked_fill(~is_finite, math.nan) for part in information)
@@ -195,7 +214,7 @@ def _has_loss(config: AdversarialConfig) -> bool:
 
 def _loss_settings(config: AdversarialConfig) -> tuple[float, float, float]:
     """Settings that determine the least losses; replicates share them."""
-    return config.dependence, config.tradeoff, config.noise_std
+    return dependence_of(config), config.tradeoff, config.noise_std
 
 
 def _sample_releases(released: AttackView, linear_filter: Tensor | None) -> bytes:

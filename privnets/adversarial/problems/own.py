@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import Array, RecordEncoding, TableEncoding
 from privnets.adversarial.problem import (
     NetworkKind,
     Problem,
-    ProblemReference,
     ProblemSpec,
     RecordArrays,
     Splits,
     SplitSizes,
     stratified_sizes,
 )
+from privnets.adversarial.problem_references import (
+    LabelledReference,
+    OwnReference,
+    TableProblemReference,
+)
 from privnets.adversarial.problems.digits import subsampled_split
-from privnets.adversarial.released_columns import Range
 from privnets.data import UserFormError
 from privnets.data.catalog import combined_fingerprint
 from privnets.data.columns import (
@@ -35,28 +38,22 @@ from privnets.data.columns import (
     require_distinct_classes,
     text_remarks,
 )
-from privnets.data.table_files import Names, read_frame
+from privnets.data.table_files import read_frame
 from privnets.data.tables import (
-    TableAttributes,
     category_texts,
     class_labels,
-    digest_of,
     encode_classes,
     known_records,
     require_columns,
 )
-from privnets.data.user_files import absolute_path
-from privnets.points import Scalar
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from privnets.adversarial.config import AdversarialConfig
 
 SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 MIN_RECORDS: Final = sum(SHARES)  # of a class, so that every part has some
 _MAX_CLASSES: Final = 100
-_UNUSED: Final = ("dependence", "resolution", "labels", "side_information", "sequence")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,92 +68,6 @@ class Labels:
         """Sentence on the number of records of each class."""
         counts = np.bincount(self.codes).tolist()
         return describe_classes(name, dict(zip(self.classes, counts, strict=True)))
-
-
-class OwnReference(ProblemReference):
-    """The user's own records in files."""
-
-    @abstractmethod
-    def describe(self, records: Path, labels: Path | None) -> OwnReference:
-        """Describes other records of the same form.
-
-        Args:
-            records: Their file or folder.
-            labels: File of their labels, if that is another one.
-
-        Raises:
-            UserFormError: If this form of records needs such a file, or has none.
-        """
-
-    @abstractmethod
-    def problem(self, encoding: RecordEncoding | None = None) -> OwnProblem:
-        """Reads the records; see `ProblemReference.problem`.
-
-        Args:
-            encoding: That of a trained releaser; None measures the records.
-        """
-
-
-class TableFileReference(OwnReference):
-    """The user's own records in one table, with their labels.
-
-    Attributes:
-        ranges: Smallest and largest released number of columns, in place of those of the table.
-        file_field: Entry with the path of the table.
-    """
-
-    ranges: dict[str, Range] = Field(default_factory=dict)
-    file_field: ClassVar[str]
-
-    def __hash__(self) -> int:
-        """Hash of all entries; `ranges` alone has none."""
-        return hash(self.model_dump_json())
-
-    def __str__(self) -> str:
-        """Name of the file."""
-        return Path(getattr(self, self.file_field)).name
-
-    def describe(self, records: Path, labels: Path | None) -> TableFileReference:
-        """Describes another table; see `OwnReference.describe`."""
-        if labels is not None:
-            expected = "none, since the records have their secrets"
-            raise UserFormError("labels", str(labels), expected)
-        return self.model_copy(update={self.file_field: str(records.absolute())})
-
-    def problem(self, encoding: RecordEncoding | None = None) -> OwnProblem:
-        """Reads the table, once per process and content; see `OwnReference.problem`."""
-        path = absolute_path(getattr(self, self.file_field))
-        return _table_problem(self, path, digest_of(path, self.file_field), encoding)
-
-    @abstractmethod
-    def read(self, path: Path, digest: str, encoding: RecordEncoding | None) -> OwnProblem:
-        """Reads a table of this content; see `problem`."""
-
-
-@lru_cache(maxsize=8)
-def _table_problem(
-    reference: TableFileReference, path: Path, digest: str, encoding: RecordEncoding | None
-) -> OwnProblem:
-    return reference.read(path, digest, encoding)
-
-
-class LabelledReference(OwnReference):
-    """Records with labels in columns of a table.
-
-    Attributes:
-        secret: Column of the secret, or several columns: each combination of values is a class.
-        utility: Columns of the utility label, in the same way; null for a release that should
-            only resemble its record.
-    """
-
-    secret: str | Names
-    utility: str | Names | None = None
-
-    @property
-    def labels(self) -> Mapping[str, tuple[str, ...]]:
-        """Columns by the entry that names them."""
-        given = {"secret": self.secret, "utility": self.utility or ()}
-        return {k: (v,) if isinstance(v, str) else tuple(v) for k, v in given.items()}
 
 
 class OwnProblem(Problem):
@@ -223,7 +134,6 @@ class LabelledRecords(OwnProblem):
             *text_remarks(labels),
         )
         self._fingerprint = self.fingerprint_as(reference)
-        unused = (*_UNUSED, *(() if self._utility else ("utility_weight",)))
         self.spec = ProblemSpec(
             name=str(reference),
             secret_classes=len(self._secret.classes),
@@ -233,7 +143,6 @@ class LabelledRecords(OwnProblem):
             attacker_width=self.attacker_width,
             network=self.network,
             pixels=self.has_pixels,
-            unused_fields=unused,
         )
 
     @property
@@ -270,17 +179,6 @@ class LabelledRecords(OwnProblem):
         """All records, of which each seed draws a test split at random."""
         test = stratified_sizes(self._count, SHARES)[-1]
         return f"{self.name} {self._fingerprint[:8]}", test / self._count
-
-
-class TableProblemReference(TableFileReference, TableAttributes, LabelledReference):
-    """The user's table: attributes are released, and a secret is hidden."""
-
-    defaults: ClassVar[Mapping[str, Scalar]] = {}
-    file_field: ClassVar[str] = "table"
-
-    def read(self, path: Path, digest: str, encoding: RecordEncoding | None) -> TableProblem:
-        """Reads a table of this content; see `OwnReference.problem`."""
-        return TableProblem(self, path, digest, encoding)
 
 
 class TableProblem(LabelledRecords):

@@ -6,27 +6,24 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Final
 
 from privnets.adversarial.encodings import (
     IMAGE_SUFFIXES,
     Array,
     ImageEncoding,
-    RecordEncoding,
     open_image,
     read_centre,
     released_name,
     require_distinct_releases,
 )
-from privnets.adversarial.problems.own import LabelledRecords, LabelledReference
+from privnets.adversarial.problem_references import ImageProblemReference
+from privnets.adversarial.problems.own import LabelledRecords
 from privnets.data import UserFormError
 from privnets.data.files import digest
 from privnets.data.table_files import TableFormat, read_frame
 from privnets.data.tables import digest_of, require_columns
 from privnets.data.user_files import absolute_path, combine_digests
-from privnets.points import Scalar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,49 +31,14 @@ if TYPE_CHECKING:
 _MAX_NUMBERS: Final = 2**30  # pixels of all images, times channels; 4 GiB
 
 
-class ImageProblemReference(TableFormat, LabelledReference):
-    """The user's folder of JPEG and PNG images, and a table of their attributes.
-
-    Attributes:
-        images: Folder, from the study's folder.
-        attributes: CSV or parquet table with a row for each image, from the study's folder.
-        file: Column of the images' paths in the folder.
-        size: Height and width to which the centre of each image is resized, in pixels.
-    """
-
-    images: str
-    attributes: str
-    file: str = "file"
-    size: int = Field(64, ge=8, le=512)
-
-    defaults: ClassVar[Mapping[str, Scalar]] = {
-        "releaser": "convolutional",
-        "adversary_width": 16,
-        "distortion_weight": 10.0,
-        "utility_weight": 2.0,
-        "noise_std": 0.1,
-        "batch_size": 64,
-    }
-
-    def __str__(self) -> str:
-        """Name of the folder."""
-        return f"images {Path(self.images).name}"
-
-    def describe(self, records: Path, labels: Path | None) -> ImageProblemReference:
-        """Describes another folder; see `OwnReference.describe`."""
-        if labels is None:
-            raise UserFormError("labels", "nothing", "the table of the images' attributes")
-        paths = {"images": str(records.absolute()), "attributes": str(labels.absolute())}
-        return self.model_copy(update=paths)
-
-    def problem(self, encoding: RecordEncoding | None = None) -> ImageProblem:
-        """Reads the table and the images, once per process and state of these files."""
-        folder, table = absolute_path(self.images), absolute_path(self.attributes)
-        if not folder.is_dir():
-            raise UserFormError("images", f"{folder}, which is not a folder", "a folder of images")
-        content = digest_of(table, "attributes")
-        state = _files_state(folder, _listed_names(table, content, self.file, self.form))
-        return _image_problem(self, folder, table, content, state)
+def open_images(reference: ImageProblemReference) -> ImageProblem:
+    """Reads the table and the images, once per process and state of these files."""
+    folder, table = absolute_path(reference.images), absolute_path(reference.attributes)
+    if not folder.is_dir():
+        raise UserFormError("images", f"{folder}, which is not a folder", "a folder of images")
+    content = digest_of(table, "attributes")
+    state = _files_state(folder, _listed_names(table, content, reference.file, reference.form))
+    return _image_problem(reference, folder, table, content, state)
 
 
 class ImageProblem(LabelledRecords):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import Array, RecordEncoding, require_numbers
 from privnets.adversarial.problem import (
     ProblemSpec,
@@ -20,66 +21,27 @@ from privnets.adversarial.problem import (
     stratified_split,
     subsample,
 )
+from privnets.adversarial.problem_references import SeriesProblemReference
 from privnets.adversarial.problems.own import (
     MIN_RECORDS,
     SHARES,
     OwnProblem,
-    TableFileReference,
     joint_classes,
 )
 from privnets.adversarial.released_columns import ColumnChange, NumberColumn
 from privnets.data import UserFormError
 from privnets.data.columns import describe_classes, is_number, require_clear, text_remarks
-from privnets.data.table_files import Names, TableFormat, read_frame
+from privnets.data.table_files import read_frame
 from privnets.data.tables import category_texts, require_columns
-from privnets.points import Scalar
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from privnets.adversarial.config import AdversarialConfig
 
 _MISSING: Final = -1  # class of an unknown secret, and row of an absent reading
 _GAP: Final = 1.5  # times the usual distance of readings
 _LISTED_CLASSES: Final = 10  # in a message
 _BLOCK: Final = 7  # windows of one id in a row that serve the same split, if there are few ids
-
-
-class SeriesProblemReference(TableFileReference, TableFormat):
-    """The user's table of readings, in any order.
-
-    Attributes:
-        series: CSV or parquet table with a row for each reading, from the study's folder.
-        id: Column of the series that a reading belongs to.
-        time: Column by which the readings of a series are ordered: numbers, times, or ISO 8601
-            texts.
-        value: Column of the reading, which is released.
-        secret: Column of the secret at that time, or several columns; it may be empty.
-        window: Readings that are released together.
-    """
-
-    series: str
-    id: str
-    time: str
-    value: str
-    secret: str | Names
-    window: int = Field(24, ge=2, le=1024)
-
-    file_field: ClassVar[str] = "series"
-    defaults: ClassVar[Mapping[str, Scalar]] = {
-        "releaser": "recurrent",
-        "adversary_width": 32,
-        "batch_size": 64,
-    }
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Columns of the secret."""
-        return (self.secret,) if isinstance(self.secret, str) else tuple(self.secret)
-
-    def read(self, path: Path, digest: str, encoding: RecordEncoding | None) -> SeriesProblem:
-        """Reads a table of this content; see `OwnReference.problem`."""
-        return SeriesProblem(self, path, digest, encoding)
 
 
 class SeriesEncoding(RecordEncoding):
@@ -196,10 +158,6 @@ class SeriesProblem(OwnProblem):
             network="recurrent",
             attacker_width=32,
             releasers=("recurrent",),
-            unused_fields=(
-                *("dependence", "resolution", "labels", "side_information"),
-                *("utility_weight", "tradeoff", "estimator", "squaring"),
-            ),
             defaults=reference.defaults,
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import (
     ProblemSpec,
     ReleaseDetails,
@@ -35,7 +36,6 @@ from privnets.statistics import estimates
 from privnets.statistics.estimates import Estimate
 
 if TYPE_CHECKING:
-    from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
 
 _GROUPS: Final = ("consenting", "observed", "unobserved")

@@ -39,11 +39,12 @@ class BatchSource:
     ) -> None:
         """Prepares to draw from the training split of every member.
 
-        Without `side_information` the batches have no side information.
+        Batches have side information if the problem's settings show it to the releaser.
         """
         self._configs, self._train = list(configs), [split.train for split in splits]
         self._releaser = releaser
-        self._pool = pool if configs[0].side_information else replace(pool, side=None)
+        shows_side = configs[0].settings.shows_side_information
+        self._pool = pool if shows_side else replace(pool, side=None)
         self._size = configs[0].batch_size
         self._per_step = configs[0].adversary_steps + 1
         noise_shape = releaser.noise_shape(pool.x.shape[1:])

@@ -12,11 +12,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from privnets.adversarial.problem_references import SequenceForm
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.inference_networks import log_softmax_over_classes
 
 GradientForm = Literal["posterior", "label"]
-SequenceForm = Literal["joint", "sum"]
 
 # Near order 1 both the logarithm and its factor's denominator vanish; expm1 and log1p keep digits.
 _NEAR_ONE = 0.25

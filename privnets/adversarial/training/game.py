@@ -130,7 +130,7 @@ class Game:
         """Log probabilities of one member's inference network, shape [n, C] or [n, T, C]."""
         group = next(group for group in self._groups if role in group.roles)
         parameters = [p[member : member + 1] for p in group.parameters((role,))]
-        side = released.side if self.configs[member].side_information else None
+        side = released.side if self.configs[member].settings.shows_side_information else None
         x = append_side(released.z, side)[None]
         together = max(1, _INFERRED_NUMBERS // x[0, 0].numel())
         with torch.no_grad():

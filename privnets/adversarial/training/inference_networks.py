@@ -76,7 +76,7 @@ def build_game_networks(problem: Problem, config: AdversarialConfig) -> dict[Rol
                 network.check()
                 networks[role] = network
         return networks
-    width, side = config.adversary_width, config.side_information
+    width, side = config.adversary_width, config.settings.shows_side_information
     return {
         role: build_inference_network(problem, config, count, width, sees_side=side)
         for role, count in classes.items()

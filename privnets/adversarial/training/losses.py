@@ -159,7 +159,7 @@ class AlphaLoss(Loss):
         self._entropy = ConditionalEntropy(
             orders,
             first.gradient,
-            first.sequence,
+            first.settings.sequence_form,
             self._like.device,
             is_complete="secret" in self._complete,
         )

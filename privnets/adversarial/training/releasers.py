@@ -53,7 +53,7 @@ def build_releaser(problem: Problem, config: AdversarialConfig) -> Releaser:
     if config.releaser == "convolutional":
         return EncoderDecoder(shape[-1], config.releaser_width, channels=shape[0])
     if config.releaser == "recurrent":
-        side = spec.side_features if config.side_information else 0
+        side = spec.side_features if config.settings.shows_side_information else 0
         return RecurrentReleaser(spec.secret_classes, side, config.releaser_width)
     if config.releaser == "unet":
         classes = max(1, spec.utility_classes)

@@ -36,7 +36,7 @@ from sweeps.report.figures.curves import CurveSet, field_numbers, label_point, s
 LEAKAGE, CENSORED = "privacy/leakage", "utility/censored"
 EXACT = ("exact/leakage", "exact/censored")
 
-_DEPENDENCE, _WEIGHT = "dependence", "tradeoff"
+_DEPENDENCE, _WEIGHT = "problem.gaussian-mixture.dependence", "tradeoff"
 _MAX_PANELS, _MAX_POINTS = 6, 50
 _BOUNDARY_STEPS = 2001
 _ARC = 0.12
@@ -105,7 +105,7 @@ def _panel(
         for name in ("censored utility I(U;X|Q)", "leakage I(S;Q)")
     )
     hidden = f" ({len(part)} of {total:,} points)" if len(part) < total else ""
-    title = f"{_DEPENDENCE} = {dependence:g}{hidden}"
+    title = f"dependence = {dependence:g}{hidden}"
     return ChartPanel(x_axis, y_axis, [_transpose(each) for each in series], title, square=True)
 
 

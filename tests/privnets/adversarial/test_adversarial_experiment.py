@@ -176,15 +176,14 @@ def test_different_structures_do_not_stack():
 def test_unsupported_values_are_reported_before_training():
     eco = ADVERSARIAL.invalid_fields(_config("eco", objective="squared-kl"))
     assert {p.field for p in eco} >= {"objective"}
-    digits = ADVERSARIAL.invalid_fields(_config("digits", releaser="recurrent", dependence=0.4))
-    assert {p.field for p in digits} >= {"releaser", "dependence"}
+    digits = ADVERSARIAL.invalid_fields(_config("digits", releaser="recurrent", tradeoff=0.4))
+    assert {p.field for p in digits} >= {"releaser", "tradeoff"}
     assert ADVERSARIAL.invalid_fields(_config("digits")) == []
 
 
 CHANGED = {
     "privacy_weight": 3.0,
     "gradient": "posterior",
-    "sequence": "sum",
     "distortion_weight": 3.0,
     "utility_weight": 3.0,
     "tradeoff": 0.25,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.cost_model import estimate_cost, evaluation_seconds
+from privnets.adversarial.problems.opening import problem_of
 
 
 def _seconds(**fields: object) -> float:

@@ -1,6 +1,7 @@
 """The ECO problem: windows, splits by blocks of days, and side information."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -54,8 +55,10 @@ def two_households(monkeypatch) -> Recordings:
     return recordings
 
 
-def make_config(**fields: object) -> AdversarialConfig:
-    return AdversarialConfig(problem="eco", **fields)
+def make_config(
+    settings: Mapping[str, object] | None = None, **fields: object
+) -> AdversarialConfig:
+    return AdversarialConfig(problem={"eco": settings or {}}, **fields)
 
 
 def covered_steps(part: windows.Windows) -> set[tuple[int, int]]:
@@ -305,7 +308,7 @@ def test_the_example_week_is_in_watts_with_its_days(two_households):
 
 @pytest.mark.parametrize("side", [False, True])
 def test_networks_fit_the_windows(two_households, side):
-    config = make_config(side_information=side, releaser_width=5, adversary_width=4)
+    config = make_config({"side_information": side}, releaser_width=5, adversary_width=4)
     pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
     rows = torch.from_numpy(splits.train[:6]).view(2, 3)
     x, known = pool.x[rows], pool.side[rows]
@@ -333,18 +336,12 @@ def test_networks_fit_the_windows(two_households, side):
 def test_unsupported_fields_of_eco_are_reported(monkeypatch):
     monkeypatch.setattr(eco, "source", lambda: "aggregated")
     config = make_config(
-        dependence=0.5,
-        utility_weight=2.0,
-        tradeoff=0.2,
-        estimator="full",
-        squaring="batch",
         releaser="mlp",
         scenario="fixed-utility",
         train_size=10**6,
     )
     assert {p.field for p in EcoProblem().invalid_fields(config)} == {
-        "dependence", "utility_weight", "tradeoff", "estimator", "squaring", "releaser",
-        "scenario", "train_size",
+        "releaser", "scenario", "train_size",
     }  # fmt: skip
     assert not EcoProblem().invalid_fields(make_config())
     monkeypatch.setattr(eco, "source", lambda: "published")
@@ -356,7 +353,7 @@ def test_unsupported_fields_of_eco_are_reported(monkeypatch):
 def test_the_available_data_have_the_predicted_sizes(resolution):
     if eco.source() != "aggregated":
         pytest.skip("published files of ECO are at hand")
-    config = make_config(resolution=resolution, seed=5)
+    config = make_config({"resolution": resolution}, seed=5)
     pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
     told = EcoProblem().split_sizes(config)
     assert [len(getattr(splits, p)) for p in PARTS] == [getattr(told, p) for p in PARTS]

@@ -11,11 +11,12 @@ from safetensors.numpy import load
 
 import privnets
 from privnets.adversarial.attackers.profiles import PROFILES
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
 from privnets.adversarial.problem import ReleaseDetails
 from privnets.adversarial.problems import faces
 from privnets.adversarial.problems.faces import recognition_by_class, split_by_person
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.problems.subject_gender import SubjectGenderProblem
 from privnets.adversarial.records import AttackerGuesses, KnownRows, Release, load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
@@ -57,7 +58,7 @@ def celeba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(**fields: object) -> AdversarialConfig:
-    problem = {"faces": "gender-emotion", "collection": "celeba", "size": 16}
+    problem = {"gender-emotion": {"collection": "celeba", "size": 16}}
     return AdversarialConfig.model_validate({"problem": problem, "panel": "quick", **fields})
 
 
@@ -139,7 +140,7 @@ def test_a_trained_releaser_keeps_size_and_format_of_new_images():
 
 @pytest.mark.usefixtures("celeba")
 def test_examples_of_faces_are_stored_only_if_asked_for():
-    problem = {"faces": "gender-emotion", "collection": "celeba", "size": 16, "examples": True}
+    problem = {"gender-emotion": {"collection": "celeba", "size": 16, "examples": True}}
     fields = {"pretrain_steps": 1, "objective": "alpha", "scenario": "joint"}
     _, details = played(config(problem=problem, **fields, **TINY))
     arrays = load(details.artifacts["release.safetensors"])
@@ -177,10 +178,10 @@ def test_ties_and_undefined_numbers_are_no_right_guesses(number):
 @pytest.mark.usefixtures("celeba")
 def test_images_that_need_too_much_memory_are_refused(monkeypatch):
     monkeypatch.setattr(faces, "_MAX_NUMBERS", 270_000)
-    problem = {"faces": "gender-emotion", "collection": "celeba", "size": 16}
-    problem_of(config(problem=problem)).fingerprint(config())
+    problem_of(config()).fingerprint(config())
+    larger = {"gender-emotion": {"collection": "celeba", "size": 32}}
     with pytest.raises(DataError, match=r"got 32 for 351 images; expected at most 16, to fit"):
-        problem_of(config(problem=problem | {"size": 32})).fingerprint(config())
+        problem_of(config(problem=larger)).fingerprint(config())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -224,7 +225,7 @@ def test_recognition_of_each_class_is_its_recall_and_its_mean_probability():
 
 @requires_data("lfw")
 def test_the_network_of_the_gender_is_compared_with_the_share_of_men():
-    problem = {"faces": "subject-gender", "size": 16}
+    problem = {"subject-gender": {"size": 16}}
     fields = {"pretrain_steps": 5, "scenario": "fixed-both", "train_size": 300}
     release, details = played(config(problem=problem, **fields, **TINY))
     metrics = details.metrics

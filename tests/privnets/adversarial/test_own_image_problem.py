@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import ImageEncoding
 from privnets.adversarial.evaluation.attacked import evaluate_by_attackers
 from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game

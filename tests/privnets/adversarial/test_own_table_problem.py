@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import privnets
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import TableEncoding
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.config import flatten, nest

@@ -222,7 +222,8 @@ def test_releases_are_ranked_right_where_the_games_adversaries_rank_them_wrong()
     """An adversary that learns too slowly calls the release that leaks most the most private."""
     weak = {"adversary_learning_rate": 1e-7, "tradeoff": 0.1}
     strong = {"adversary_learning_rate": 1e-2, "tradeoff": 0.8}
-    given = {"objective": "squared-kl", "steps": 300, "batch_size": 64, "dependence": 0.0}
+    given = {"objective": "squared-kl", "steps": 300, "batch_size": 64}
+    given["problem"] = {"gaussian-mixture": {"dependence": 0.0}}
     configs = [config(**given, **each) for each in (weak, strong)]
     # The same releases, of which the exact evaluation knows the leakage.
     leaky, private = (point.replicates[0].metrics for point in ADVERSARIAL.run(configs))

@@ -24,8 +24,8 @@ PROBLEM = PROBLEMS.get("gaussian-mixture")
 
 def train_release(dependence: float) -> Release:
     """A release for which only the useful bit has a weight; 1 makes both bits independent."""
-    fields = {"tradeoff": 0.0, "dependence": dependence, "steps": 100, "seed": 4}
-    config = AdversarialConfig(problem="gaussian-mixture", panel="quick", **fields)
+    problem = {"gaussian-mixture": {"dependence": dependence}}
+    config = AdversarialConfig(problem=problem, panel="quick", tradeoff=0.0, steps=100, seed=4)
     pool, (splits,) = load_pool(PROBLEM, [config], "cpu")
     splits = replace(splits, test=splits.test[:2_000])
     game = Game(PROBLEM, [config], pool, [splits])

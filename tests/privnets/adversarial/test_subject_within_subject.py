@@ -12,8 +12,9 @@ from PIL import Image
 
 import privnets
 from privnets.adversarial.attackers.floors import fit_floors
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.problems.subject_within_subject import verification
 from privnets.adversarial.records import (
     MISSING,
@@ -53,7 +54,7 @@ def celeba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(**fields: object) -> AdversarialConfig:
-    problem = {"faces": "subject-within-subject", "collection": "celeba", "size": 16}
+    problem = {"subject-within-subject": {"collection": "celeba", "size": 16}}
     small = {"releaser_width": 2, "adversary_width": 4, "batch_size": 16}
     return AdversarialConfig.model_validate(
         {"problem": problem, "panel": "quick", **small, **fields}

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.releasers import RELEASERS, build_releaser

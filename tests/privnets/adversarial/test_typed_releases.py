@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from privnets.adversarial import release_check
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.released_columns import CategoryColumn
 from privnets.adversarial.trained_releaser import (

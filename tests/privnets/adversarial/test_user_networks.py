@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import privnets
-from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.records import load_pool, select_exposure
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from privnets.adversarial.config import problem_of
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.trained_releaser import save_releaser
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.cli.main import main

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import privnets
-from privnets.adversarial.config import problem_of
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.trained_releaser import save_releaser
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.points import Replicate, TradeoffPoint

@@ -34,7 +34,7 @@ experiment: adversarial
 fixed: {problem: gaussian-mixture, evaluation: exact, steps: 300, batch_size: 32, train_size: 256}
 space:
   tradeoff: {grid: [0.2, 0.6]}
-  dependence: {grid: [0.0, 1.0]}
+  problem.gaussian-mixture.dependence: {grid: [0.0, 1.0]}
   learning_rate: {grid: [0.0005, 0.1]}
 replicates: 4
 resources: {pack: 32}

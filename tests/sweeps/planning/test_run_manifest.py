@@ -45,14 +45,14 @@ def ledger(tmp_path: Path, plan: Plan) -> Ledger:
     return ledger
 
 
-FACES = {"faces": "gender-emotion", "size": 32}
+FACES = {"gender-emotion": {"size": 32}}
 
 
 @pytest.mark.parametrize(
     ("fixed", "is_own"),
     [
         ({"problem": FACES}, False),
-        ({"problem.faces": "gender-emotion", "problem.size": 32}, False),
+        ({"problem.gender-emotion.size": 32}, False),
         ({"problem": "digits"}, False),
         ({"problem": FACES, "inference_network": {"torch": "mine:Network"}}, True),
         ({"problem": {"table": "own.csv", "utility": "a", "secret": "b"}}, True),
@@ -61,7 +61,7 @@ FACES = {"faces": "gender-emotion", "size": 32}
 def test_only_mappings_of_the_users_own_files_and_code_need_the_study_again(
     fixed: dict[str, object], is_own: bool, plan: Plan
 ) -> None:
-    study = plan.study.model_copy(update={"fixed": fixed, "space": {}})
+    study = plan.study.model_copy(update={"experiment": "adversarial", "fixed": fixed, "space": {}})
     assert names_user_files(study) is is_own
 
 

@@ -21,6 +21,8 @@ ATTACKERS = ("network", "large_network", "trees", "neighbours", "logistic")
 STRONGEST, FLOOR = "privacy/attacker_balanced_accuracy", "floor/attacker_balanced_accuracy"
 IMAGES = {STRONGEST: "min", "utility/accuracy": "max"}
 POWER = {STRONGEST: "min", "utility/normalized_error": "min"}
+DEPENDENCE = "problem.gaussian-mixture.dependence"
+SIDE_INFORMATION = "problem.eco.side_information"
 TOY = {"privacy/leakage": "min", "utility/censored": "min"}
 
 
@@ -65,7 +67,7 @@ def power_sweep(
 ) -> SyntheticSweep:
     space = {
         "alpha": {"grid": list(alphas)},
-        "side_information": {"choice": [False, True]},
+        SIDE_INFORMATION: {"choice": [False, True]},
         "privacy_weight": {"grid": list(weights)},
     }
     points = []
@@ -73,7 +75,7 @@ def power_sweep(
         for side in (False, True):
             for weight in weights:
                 config = {
-                    "problem": "eco", "alpha": alpha, "side_information": side,
+                    "problem": "eco", "alpha": alpha, SIDE_INFORMATION: side,
                     "privacy_weight": weight,
                 }  # fmt: skip
                 points.append(_point(config, [_power_replicate(config, s) for s in range(4)]))
@@ -83,13 +85,13 @@ def power_sweep(
 def toy_sweep(
     tradeoffs: Sequence[float] = (0.1, 0.5, 0.8), dependences: Sequence[float] = (0.0, 0.4, 1.0)
 ) -> SyntheticSweep:
-    space = {"tradeoff": {"grid": list(tradeoffs)}, "dependence": {"grid": list(dependences)}}
+    space = {"tradeoff": {"grid": list(tradeoffs)}, DEPENDENCE: {"grid": list(dependences)}}
     points = []
     for tradeoff in tradeoffs:
         for dependence in dependences:
             config = {
                 "problem": "gaussian-mixture", "objective": "squared-kl", "tradeoff": tradeoff,
-                "dependence": dependence, "noise_std": 1.0,
+                DEPENDENCE: dependence, "noise_std": 1.0,
             }  # fmt: skip
             points.append(_point(config, [_toy_replicate(config, s) for s in range(4)]))
     return build_sweep({"name": "toy-gaussian", "space": space}, TOY, points)
@@ -193,7 +195,7 @@ def _images(strength: float) -> bytes:
 def _power_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
     noise, weight = _noise(config, seed), config["privacy_weight"]
     strength = weight / (weight + 1.5 / config["alpha"])
-    floor = 0.578 if config["side_information"] else 0.5
+    floor = 0.578 if config[SIDE_INFORMATION] else 0.5
     strongest = floor + (0.86 - floor) * (1 - strength) + 0.012 * noise[7]
     metrics = {
         **_attacker_metrics(strongest, floor, noise, 0.861),
@@ -234,7 +236,7 @@ def _toy_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
     from privnets.measures.best_release import release_boundary
 
     noise, a = _noise(config, seed), config["tradeoff"]
-    leakage, censored = release_boundary(config["dependence"], 501)
+    leakage, censored = release_boundary(config[DEPENDENCE], 501)
     best = int(np.argmin((1 - a) * censored**2 + a * leakage**2))
     exact = float(leakage[best]) + 0.004, float(censored[best]) + 0.006
     progress = 1 - np.exp(-np.arange(41) / 8)
@@ -255,7 +257,7 @@ def _toy_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
         STRONGEST: 0.5 + exact[0] / 2,
         FLOOR: 0.5,
     }
-    files = {"scatter.safetensors": _scatter(a, config["dependence"])} if seed == 0 else {}
+    files = {"scatter.safetensors": _scatter(a, config[DEPENDENCE])} if seed == 0 else {}
     curves = {
         key: Curve(tuple(range(0, 2050, 50)), tuple(values.tolist()))
         for key, values in paths.items()

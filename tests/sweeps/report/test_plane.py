@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from chart_series import all_series, find_series
-from synthetic_releases import image_sweep, toy_sweep, with_metrics
+from synthetic_releases import DEPENDENCE, image_sweep, toy_sweep, with_metrics
 
 from privnets.measures.best_release import best_loss, release_boundary
 from sweeps.report.figures.charts import CUT, cut_ends
@@ -48,7 +48,7 @@ def test_each_dependence_has_a_panel_with_its_points_in_order(toy, chart):
         "dependence = 1",
     ]
     for panel, dependence in zip(chart.panels, DEPENDENCES, strict=True):
-        own = points[points["config/dependence"] == dependence].sort_values("config/tradeoff")
+        own = points[points[f"config/{DEPENDENCE}"] == dependence].sort_values("config/tradeoff")
         rings = estimates(panel)
         assert [ring.y.iloc[0] for ring in rings] == list(own["privacy/leakage"])
         assert [ring.x.iloc[0] for ring in rings] == list(own["utility/censored"])
@@ -87,7 +87,7 @@ def test_the_arc_has_equal_loss_around_its_direction(weight):
 def test_chart_holds_the_bound_and_explains_every_symbol(toy, chart):
     bounds = [find_series(replace(chart, panels=[panel]), "bound")[0] for panel in chart.panels]
     for bound, dependence in zip(bounds, DEPENDENCES, strict=True):
-        own = toy.points[toy.points["config/dependence"] == dependence]
+        own = toy.points[toy.points[f"config/{DEPENDENCE}"] == dependence]
         assert bound.y == [0, own["bound/release"].iloc[0]]
     names = {series.name for series in all_series(chart)} - {""}
     names |= {CUT for panel in chart.panels if any(cut_ends(panel))}
