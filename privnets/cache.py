@@ -58,22 +58,8 @@ def read(path: Path) -> dict[str, NDArray[Any]] | None:
     return None
 
 
-def write_once(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-    """Writes arrays unless another process has; returns those that all processes then read."""
-    write(path, arrays, replaces=False)
-    kept = read(path)
-    if kept is None:  # damaged, or not writable
-        write(path, arrays)
-        kept = read(path)
-    return arrays if kept is None else kept
-
-
-def write(path: Path, arrays: Mapping[str, NDArray[Any]], *, replaces: bool = True) -> None:
-    """Writes arrays to a temporary file and renames it; ignores failures.
-
-    Args:
-        replaces: Whether it takes the place of a file that is there.
-    """
+def write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Writes arrays to a temporary file and renames it; ignores failures."""
     named: dict[str, Any] = dict(arrays)
     stream = io.BytesIO()
     np.savez(stream, **named)
@@ -84,7 +70,7 @@ def write(path: Path, arrays: Mapping[str, NDArray[Any]], *, replaces: bool = Tr
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as temporary:
             partial = Path(temporary, path.name)
             partial.write_bytes(hashlib.sha256(body).digest() + body)
-            (os.replace if replaces else os.link)(partial, path)
+            partial.replace(path)
 
 
 def _arrays(body: bytes) -> dict[str, NDArray[Any]] | None:

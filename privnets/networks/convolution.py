@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import conv2d, fold, leaky_relu, pad
-from torch.utils.checkpoint import checkpoint
+from torch.nn.functional import conv2d, fold, leaky_relu
 
-from privnets.networks.forms import MAX_NETWORKS, Form, compute_fastest
+from privnets.networks.forms import fastest_forms
 from privnets.networks.layers import GAINS, SLOPE, dense, gaussian_weights, initial_dense, leaky
 from privnets.networks.precision import cast_inputs
 
-Convolution: TypeAlias = Callable[[Tensor, Tensor, Tensor, int], Tensor]
-"""Computes feature maps from maps, weight, bias and stride."""
+_FEW_NUMBERS: Final = 2**13  # of an image times channels of the first layer
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
@@ -45,31 +42,8 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor
     return y.view(n, networks, -1, *y.shape[2:]).transpose(0, 1)
 
 
-def convolve_patches(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
-    """Computes `convolve` by a product with the patches of each network's images.
-
-    Patches take the memory of k * k images, so they are not kept for the gradient but made again.
-    """
-    arguments = (x, weight, bias, stride)
-    y: Tensor = checkpoint(  # nothing random is drawn, whose state a captured step cannot keep
-        _multiply_patches, *arguments, use_reentrant=False, preserve_rng_state=False
-    )
-    return y
-
-
-def _multiply_patches(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
-    networks, n = x.shape[:2]
-    kernel = weight.shape[-1]
-    padded = pad(x, [kernel // 2] * 4)
-    patches = padded.unfold(3, kernel, stride).unfold(4, kernel, stride)
-    height, width = patches.shape[3:5]
-    columns = patches.permute(0, 2, 5, 6, 1, 3, 4).reshape(networks, weight[0, 0].numel(), -1)
-    y = torch.baddbmm(bias[:, :, None], weight.flatten(2), columns)
-    return y.view(networks, -1, n, height, width).transpose(1, 2)
-
-
 def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> Tensor:
-    """Encodes images by convolutions with leaky units, in the form that measures fastest.
+    """Encodes images by convolutions with leaky units, in the fastest form.
 
     Args:
         parameters: Weight and bias of each convolution in turn.
@@ -78,35 +52,18 @@ def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> T
     Returns:
         Features, shape [S, n, d].
     """
-    forms = encoder_forms(len(x), strides)
-    return compute_fastest(f"convolutions, {strides=}", forms, parameters, x)
+    if fastest_forms(x).groups_convolutions:
+        return encode_grouped(parameters, x, strides)
+    # One network at a time fits into the caches of a CPU. Several fill its vector units, which one
+    # with few channels of small images would not.
+    numbers = parameters[0].shape[1] * x.shape[3] * x.shape[4]
+    return encode_innermost(parameters, x, strides, 8 if numbers < _FEW_NUMBERS else 1)
 
 
-def encoder_forms(networks: int, strides: Sequence[int]) -> dict[str, Form]:
-    """Returns the forms of `encode` for a number of networks.
-
-    With few networks at a time, activations fit into the caches of a CPU; with many, channels fill
-    its vector units.
-    """
-    sizes = [2**i for i in range(min(networks, MAX_NETWORKS).bit_length())]
-    forms: dict[str, Form] = {
-        f"channels innermost, {size} at a time": partial(
-            encode_innermost, strides=strides, together=size
-        )
-        for size in sizes
-    }
-    return forms | {
-        "grouped": partial(_encode_by, convolve, strides=strides),
-        "matrix products": partial(_encode_by, convolve_patches, strides=strides),
-    }
-
-
-def _encode_by(
-    convolution: Convolution, parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]
-) -> Tensor:
+def encode_grouped(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> Tensor:
     """Computes `encode` in PyTorch's memory order, all networks together."""
     for layer, stride in enumerate(strides):
-        x = leaky(convolution(x, parameters[2 * layer], parameters[2 * layer + 1], stride))
+        x = leaky(convolve(x, parameters[2 * layer], parameters[2 * layer + 1], stride))
     return x.flatten(2)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from privnets.networks.forms import Form, compute_fastest
+from privnets.networks.forms import fastest_forms
 from privnets.networks.precision import cast_inputs
 from privnets.networks.training import differentiable
 
@@ -63,24 +63,18 @@ class ModuleStack:
 
 
 class ConvolutionStack:
-    """Computes convolutional modules of equal shape as a `ModuleStack`.
-
-    They run one after another or together, whichever measures faster on the device.
-    """
+    """Computes convolutional modules of equal shape as a `ModuleStack`, in the fastest form."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         """Wraps a module; its own parameters are not used."""
-        self._forms: dict[str, Form] = {
-            "one by one": ModuleStack(module, vectorised=False),
-            "together": ModuleStack(module),
-        }
-        self._name = f"{type(module).__name__} {module}"
+        self._one_by_one = ModuleStack(module, vectorised=False)
+        self._together = ModuleStack(module)
 
     def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
         """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...], in module order."""
-        return compute_fastest(
-            self._name, self._forms, cast_inputs(parameters), *cast_inputs(inputs)
-        )
+        vectorises = fastest_forms(inputs[0]).vectorises_modules
+        stack = self._together if vectorises else self._one_by_one
+        return stack(cast_inputs(parameters), *cast_inputs(inputs))
 
 
 def split_tensors(module: torch.nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privnets.networks.forms import compute_fastest
+from privnets.networks.forms import fastest_forms
 from privnets.networks.layers import dense, initial_dense, uniform_weights
 
 
@@ -19,7 +18,7 @@ def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -
     """Computes the hidden states of every network's last LSTM layer, from zero states.
 
     PyTorch's own LSTM runs for one network after another, or each time step for all networks
-    together, whichever measures faster on the device.
+    together.
 
     Args:
         x: Shape [S, n, T, in].
@@ -31,11 +30,11 @@ def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -
     Returns:
         Shape [S, n, T, h], or [S, n, T, 2 h] when bidirectional.
     """
-    forms = {
-        "network by network": partial(network_by_network, bidirectional=bidirectional),
-        "step by step": partial(step_by_step, bidirectional=bidirectional),
-    }
-    return compute_fastest(f"lstm, {bidirectional=}", forms, parameters, x)
+    # Some processors lack PyTorch's LSTM in bfloat16.
+    is_cast = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    if is_cast or len(x) > fastest_forms(x).looped_lstms:
+        return step_by_step(parameters, x, bidirectional)
+    return network_by_network(parameters, x, bidirectional)
 
 
 def network_by_network(parameters: Sequence[Tensor], x: Tensor, bidirectional: bool) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from privnets.networks.convolution import (
     ConvolutionalClassifier,
     convolve,
-    encoder_forms,
+    encode_grouped,
+    encode_innermost,
     initial_encoder,
 )
 from privnets.networks.layers import stack_parameters
@@ -154,8 +156,9 @@ def test_forms_of_an_encoder_have_equal_outputs_and_gradients(channels, trained,
     tensors = [t.to(dtype) for t in (*stack, images)]
     leaves = [t.requires_grad_() for t in tensors[trained]]
     found = []
-    for form in encoder_forms(networks, (2, 1)).values():
-        features = form(tensors[:-1], tensors[-1])
+    forms = [partial(encode_innermost, together=size) for size in (1, 2, 8)]
+    for form in (encode_grouped, *forms):
+        features = form(tensors[:-1], tensors[-1], (2, 1))
         found.append([features, *torch.autograd.grad(features.square().sum(), leaves)])
     first, *others = found
     for other in others:
