@@ -18,32 +18,47 @@ from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import AttackerGuesses, KnownRows, load_pool
 from privnets.adversarial.training.game import Game
-from privnets.audit.attacks import AuditAttack
-from privnets.audit.learned import cross_fit
+from privnets.attacks.base import Attack
 from privnets.audit.model_signals import ModelSignals
+from privnets.audit.selection import cross_fit
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Stage
-from privnets.membership.attacks import Attack, Population, Trials
-from privnets.membership.attacks.scores import score_guesses
+from privnets.membership.trials import (
+    Population,
+    Trials,
+    guess,
+    score_guesses,
+    why_unavailable,
+)
 from privnets.statistics.roc import ScoredTrials
 
 _SPLITS = ("train", "attack", "validation", "test")
 
 
 def check_attack(attack: Attack) -> None:
-    """Checks a membership attack on the trials of `make_trials`, without and with strong leakage.
+    """Checks a membership attack in sweeps and in audits; it must be available in one of them.
 
-    Answers must have the shape of the trials, show no advantage without leakage beyond four
-    standard errors, and an AUC above 0.9 with signals that are three standard deviations apart.
+    Scores must have the shape of the trials, show no leakage where there is none, and find a large
+    leak: of signals three standard deviations apart in a sweep, four in an audit.
+    """
+    places = (_check_in_sweeps(attack), _check_in_audits(attack))
+    assert None in places, f"attack {attack.name!r} is not available: {'; '.join(map(str, places))}"
+    assert attack.paper, "the source of the attack is needed"
+
+
+def _check_in_sweeps(attack: Attack) -> str | None:
+    """Checks an attack on `make_trials`; returns the reason if it is not available.
+
+    There must be no advantage without leakage beyond four standard errors, and an AUC above 0.9
+    with strong leakage.
     """
     for shift in (0.0, 3.0):
         trials = make_trials(shift)
-        reason = attack.why_unavailable(trials)
-        assert reason is None, f"attack {attack.name!r} is not available: {reason}"
-        guesses = attack.guess(trials)
+        if reason := why_unavailable(attack, trials):
+            return reason
+        guesses = guess(attack, trials)
         assert guesses.score.shape == trials.signal.shape, "one score for each trial is needed"
-        assert guesses.decision.shape == trials.signal.shape, "one decision for each trial"
-        assert guesses.decision.dtype == torch.bool, "decisions must be booleans"
+        assert guesses.score.isfinite().all(), "scores in sweeps must be finite"
         score = score_guesses(guesses, trials.member, shared_models=False)
         if shift == 0:
             limit = 4 * score.advantage.error + 1e-12
@@ -52,6 +67,37 @@ def check_attack(attack: Attack) -> None:
             auc, advantage = score.auc.value, score.advantage.value
             assert auc > 0.9, f"AUC {auc:.3f} with strong leakage"
             assert advantage > 0.3, f"advantage {advantage:.3f} with strong leakage"
+    return None
+
+
+def _check_in_audits(attack: Attack) -> str | None:
+    """Checks an attack on `make_model_signals`; returns the reason if it is not available.
+
+    The AUC must be one that an interval of twice the width cannot separate from 1/2 without
+    leakage, and above 0.85 with a large leak. No leakage includes models with equal outputs, and
+    records that are each in exactly half of the models.
+    """
+    cases = (
+        make_model_signals(0.0),
+        make_model_signals(0.0, balanced=True),
+        make_model_signals(0.0, balanced=True, noise=0.0),
+        make_model_signals(4.0),
+    )
+    for leaks, models in zip((False, False, False, True), cases, strict=True):
+        if reason := attack.why_unavailable(models.view):
+            return reason
+        if attack.family == "learned":
+            first = np.arange(models.member.shape[1]) % 2 == 0
+            scores = cross_fit(attack, models.view, (first, ~first))
+        else:
+            scores = attack.score(models.view)
+        assert scores.shape == models.target_member.shape, "one score for each trial is needed"
+        area = ScoredTrials(scores, models.target_member).area()
+        if not leaks:
+            assert abs(area.value - 0.5) <= 2 * (area.high - area.value), "an AUC without leakage"
+        else:
+            assert area.value > 0.85, f"AUC {area.value:.3f} with strong leakage"
+    return None
 
 
 def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0) -> Trials:
@@ -92,35 +138,6 @@ def _make_population(
         features=torch.ones_like(signal[:, :1]),
         features_of_records=signal.new_ones(records, 1),
     )
-
-
-def check_audit_attack(attack: AuditAttack) -> None:
-    """Checks an attack of audits on the signals of `make_model_signals`.
-
-    Scores must have the shape [audited models, records], have an AUC that an interval of twice the
-    width cannot separate from 1/2 without leakage, and one above 0.85 with a large leak. No leakage
-    includes models with equal outputs, and records that are each in exactly half of the models.
-    """
-    cases = (
-        make_model_signals(0.0),
-        make_model_signals(0.0, balanced=True),
-        make_model_signals(0.0, balanced=True, noise=0.0),
-        make_model_signals(4.0),
-    )
-    for leaks, models in zip((False, False, False, True), cases, strict=True):
-        reason = attack.why_unavailable(models)
-        assert reason is None, f"attack {attack.name!r} is not available: {reason}"
-        if attack.family == "learned":
-            first = np.arange(models.member.shape[1]) % 2 == 0
-            scores = cross_fit(attack.score, models, (first, ~first))
-        else:
-            scores = attack.score(models)
-        assert scores.shape == models.target_member.shape, "one score for each trial is needed"
-        area = ScoredTrials(scores, models.target_member).area()
-        if not leaks:
-            assert abs(area.value - 0.5) <= 2 * (area.high - area.value), "an AUC without leakage"
-        else:
-            assert area.value > 0.85, f"AUC {area.value:.3f} with strong leakage"
 
 
 def make_model_signals(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
-from privnets.audit.attacks import FAMILIES, Family
+from privnets.attacks.base import FAMILIES, Family
 from privnets.audit.files import AuditError
 from privnets.audit.result import AuditResult
 from privnets.audit.signals import Signals, load_signals

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privnets.attacks.view import BoolArray
 from privnets.audit.files import AuditError
 from privnets.audit.inputs import as_record_values
-from privnets.reference_models import BoolArray
 from privnets.statistics.intervals import Interval
 from privnets.statistics.roc import ScoredTrials, flatten
 

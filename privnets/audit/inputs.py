@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privnets.attacks.view import Array, BoolArray
 from privnets.audit.files import AuditError
 from privnets.randomness import generator
-from privnets.reference_models import Array, BoolArray
 
 _MAX_WHOLE = 2**53
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import is_classifier, is_regressor
 
+from privnets.attacks.view import Array
 from privnets.audit.files import AuditError
 from privnets.audit.inputs import as_array, as_numbers, copy_records, text_columns
 from privnets.audit.signals import PROBABILITIES, ROUNDING, SUM_TOLERANCE
 from privnets.data.user_files import describe_error
-from privnets.reference_models import Array
 
 Meaning = Literal["probabilities", "logits", "predictions"]
 """Meaning of the outputs of modules, functions, and models that have `predict` alone."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit, xlogy
 
+from privnets.attacks.view import Array, AttackerView, BoolArray, Outputs, References
 from privnets.audit.files import AuditError
-from privnets.reference_models import Array, BoolArray, ComparedSignals, References
 
 _TINY = 1e-30
 _CLIP_QUANTILE = 0.99
@@ -33,7 +33,6 @@ class ModelSignals:
         labels: True class of each record, from 0; None if unknown.
         probabilities: Shape [M, R, C], with `labels`; None if unknown.
         groups: Group of each record, for leakage by group; None if not given.
-        known: Records whose memberships learned attacks are fitted to, shape [R].
     """
 
     values: Mapping[str, Array]
@@ -47,7 +46,6 @@ class ModelSignals:
     labels: NDArray[np.int64] | None = None
     probabilities: Array | None = None
     groups: NDArray[np.object_] | None = None
-    known: BoolArray | None = None
 
     def __post_init__(self) -> None:
         """Raises AuditError if a signal is NaN."""
@@ -65,32 +63,30 @@ class ModelSignals:
         """Membership in the training sets of the audited models, shape [T, R]."""
         return self.member[self.targets]
 
-    @property
-    def true_labels(self) -> NDArray[np.int64]:
-        """True class of each record, which the attack needs."""
-        assert self.labels is not None
-        return self.labels
-
-    @property
-    def known_trials(self) -> BoolArray:
-        """Trials of the records of known membership, shape [T, R]."""
-        member = self.target_member
-        known = np.ones(member.shape[1], bool) if self.known is None else self.known
-        return np.broadcast_to(known, member.shape)
-
     @cached_property
-    def comparison(self) -> ComparedSignals:
+    def view(self) -> AttackerView:
         """Audited models beside all others; the records of the audit are the population.
 
         Each audited model is left out of its own references; see `References.leave_one_out`.
         Log-probabilities are exact where `confidence` rounds.
         """
-        signal, logs = self.signal, log_expit(self.signal)
-        references = References.leave_one_out(self.member, self.targets)
-        compared = ComparedSignals(
-            signal[self.targets], signal, logs[self.targets], logs, references
+        signal, targets, probabilities = self.signal, self.targets, self.probabilities
+        logs = None if self.confidence is None else log_expit(signal)
+        view = AttackerView(
+            signal[targets],
+            signal,
+            None if logs is None else logs[targets],
+            logs,
+            References.leave_one_out(self.member, targets),
         )
-        return replace(compared, population=compared)
+        outputs = Outputs(
+            {name: values[targets] for name, values in self.values.items()},
+            self.target_member,
+            self.labels,
+            None if probabilities is None else probabilities[targets],
+            np.ones(signal.shape[1], dtype=bool),
+        )
+        return replace(view, population=view, outputs=outputs)
 
 
 def derive_from_probabilities(probabilities: Array, labels: NDArray[np.int64]) -> dict[str, Array]:

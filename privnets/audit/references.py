@@ -14,7 +14,8 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import Parallel, delayed
 
-from privnets.audit.attacks import Family
+from privnets.attacks.base import Family
+from privnets.attacks.view import Array, BoolArray
 from privnets.audit.evaluation import check_options
 from privnets.audit.files import AuditError
 from privnets.audit.groups import check_groups
@@ -30,7 +31,6 @@ from privnets.audit.result import AuditResult
 from privnets.audit.signals import PROBABILITIES, check_counts, check_member, load_signals
 from privnets.data.user_files import describe_error
 from privnets.randomness import generator
-from privnets.reference_models import Array, BoolArray
 
 Recipe = Callable[[Any, Any, int], Any]
 """Trains a new model: `fit(x, y, seed)` returns it."""

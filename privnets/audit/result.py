@@ -13,15 +13,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privnets.attacks import ATTACKS
+from privnets.attacks.base import Family
+from privnets.attacks.saved_signals import NOT_GIVEN
+from privnets.attacks.view import Array, BoolArray
 from privnets.audit import page, sentences
-from privnets.audit.attacks import AUDIT_ATTACKS, NOT_GIVEN, Family
 from privnets.audit.files import SAVED, AuditError
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.audit.groups import largest_disparities, measure_groups
 from privnets.audit.model_signals import ModelSignals
 from privnets.audit.selection import EPSILON, ScoredAttacks
 from privnets.audit.sentences import EXPOSED_RATE, EXPOSURE
-from privnets.reference_models import Array, BoolArray
 from privnets.statistics.roc import CONVENTIONS, METRICS, RATE_OF, Convention, ScoredTrials, flatten
 
 _SIGNED = ("loss", "confidence", "logit", "score")
@@ -244,7 +246,7 @@ class AuditResult:
             fewest = max(1e-4, 1 / len(trials.others))
             for rate in np.geomspace(fewest, 1, _ROC_POINTS):
                 point = trials.true_positive_rate(float(rate))
-                family = AUDIT_ATTACKS.get(name).family
+                family = ATTACKS.get(name).family
                 rows.append((name, family, rate, point.value, point.low, point.high))
         return pd.DataFrame(rows, columns=["attack", "family", "fpr", "tpr", "ci_low", "ci_high"])
 

@@ -7,20 +7,23 @@ half reports.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from privnets.audit.attacks import AUDIT_ATTACKS, FAMILIES, AuditAttack, Family
+from privnets.attacks import ATTACKS, attack_names
+from privnets.attacks.base import FAMILIES, SIDES, Attack, Family
+from privnets.attacks.view import Array, AttackerView, BoolArray, share_below
 from privnets.audit.files import AuditError
-from privnets.audit.learned import cross_fit, rank, split_records
 from privnets.audit.model_signals import ModelSignals
 from privnets.audit.signals import MIN_RECORDS
-from privnets.reference_models import Array, BoolArray
+from privnets.randomness import generator
 from privnets.statistics.roc import RATE_OF, RATES, ScoredTrials, flatten
 
 EPSILON: Final = "epsilon_lower_bound"
+_MIN_REFERENCES = 2
 EXPECTED: Final = "expected_false_positives_at_fpr_{:g}"
 
 
@@ -50,29 +53,29 @@ class ScoredAttacks:
         self.trials: dict[str, ScoredTrials] = {}
         self.unavailable: dict[str, str] = {}
         self._choosing: dict[str, ScoredTrials] = {}
-        for name in AUDIT_ATTACKS.names():
-            self._run(AUDIT_ATTACKS.get(name))
+        for name in attack_names("audits"):
+            self._run(ATTACKS.get(name))
         names = () if shadow is None else self.names("threshold")
         self._shadow = {name: _best_threshold(name, shadow) for name in names}
 
-    def _run(self, attack: AuditAttack) -> None:
+    def _run(self, attack: Attack) -> None:
         name, member = attack.name, self.models.target_member
-        if reason := attack.why_unavailable(self.models):
+        if reason := why_unavailable(attack, self.models):
             self.unavailable[name] = reason
             return
         if attack.family == "learned":
-            scores = cross_fit(attack.score, self.models, self.halves)
+            scores = cross_fit(attack, self.models.view, self.halves)
             trials = ScoredTrials(scores, member, self.confidence, inflation=2.0)
             choosing = ScoredTrials(self._scores_within_halves(attack), member, self.confidence)
         else:
-            trials = ScoredTrials(attack.score(self.models), member, self.confidence)
+            trials = ScoredTrials(attack.score(self.models.view), member, self.confidence)
             choosing = trials
         if min(side.any(0).sum() for side in (trials.inside, trials.outside)) < MIN_RECORDS:
             self.unavailable[name] = "too few records have reference models of the kind it needs"
         else:
             self.trials[name], self._choosing[name] = trials, choosing
 
-    def _scores_within_halves(self, attack: AuditAttack) -> Array:
+    def _scores_within_halves(self, attack: Attack) -> Array:
         """Scores that a half may choose thresholds and attacks by: the other half fits none."""
         member, everyone = self.models.target_member, np.arange(self.models.member.shape[1])
         scores = np.full(member.shape, np.nan)
@@ -81,7 +84,7 @@ class ScoredAttacks:
                 np.isin(everyone, everyone[half][part])
                 for part in split_records(member[:, half], 0)
             ]
-            scores[:, half] = cross_fit(attack.score, self.models, quarters)[:, half]
+            scores[:, half] = cross_fit(attack, self.models.view, quarters)[:, half]
         return scores
 
     @property
@@ -91,7 +94,7 @@ class ScoredAttacks:
 
     def names(self, family: Family) -> list[str]:
         """Attacks of a family that could be run."""
-        return [name for name in self.trials if AUDIT_ATTACKS.get(name).family == family]
+        return [name for name in self.trials if ATTACKS.get(name).family == family]
 
     def candidates(self, family: Family) -> list[str]:
         """Attacks of a family; one that learns may also use the thresholds of signals."""
@@ -121,7 +124,7 @@ class ScoredAttacks:
     def row(self, chosen: Sequence[str]) -> pd.Series:
         """Row of `AuditResult.table` for the attacks of both halves."""
         trials, decision = self.combine(chosen)
-        values: dict[Any, Any] = {"family": AUDIT_ATTACKS.get(chosen[0]).family}
+        values: dict[Any, Any] = {"family": ATTACKS.get(chosen[0]).family}
         values |= flatten(trials.success(decision))
         values["tpr_at_fpr_0"] = trials.true_positive_rate(0.0).value
         values |= {EXPECTED.format(rate): rate * len(trials.others) for rate in RATES}
@@ -155,8 +158,48 @@ class ScoredAttacks:
 
 def _best_threshold(name: str, shadow: ModelSignals | None) -> float:
     """Best threshold of an attack on shadow signals."""
-    attack = AUDIT_ATTACKS.get(name)
+    attack = ATTACKS.get(name)
     assert shadow is not None
-    if reason := attack.why_unavailable(shadow):
+    if reason := why_unavailable(attack, shadow):
         raise AuditError(f"shadow signals lack the attack {name!r}: {reason}")
-    return ScoredTrials(attack.score(shadow), shadow.target_member).best_threshold()[1]
+    return ScoredTrials(attack.score(shadow.view), shadow.target_member).best_threshold()[1]
+
+
+def why_unavailable(attack: Attack, models: ModelSignals) -> str | None:
+    """Reason why an attack cannot be run in an audit, or None."""
+    if SIDES[attack.family] and models.references < _MIN_REFERENCES:
+        return f"it needs at least {_MIN_REFERENCES} reference models"
+    return attack.why_unavailable(models.view)
+
+
+def split_records(member: BoolArray, seed: int) -> tuple[BoolArray, BoolArray]:
+    """Two random halves of the records; each has half of the records with every membership."""
+    random = generator(seed, "audit halves")
+    first = np.zeros(member.shape[1], dtype=bool)
+    order = random.permutation(member.shape[1])
+    ranked = order[np.argsort(member[:, order].sum(0), kind="stable")]
+    pairs = ranked[: len(ranked) // 2 * 2].reshape(-1, 2)
+    side = random.integers(0, 2, len(pairs))
+    first[pairs[np.arange(len(pairs)), side]] = True
+    return first, ~first
+
+
+def cross_fit(attack: Attack, view: AttackerView, halves: Sequence[BoolArray]) -> Array:
+    """Ranks within each half of its scores by a fit to the other half, shape [T, R].
+
+    No score depends on memberships of its own half. Ranks make both fits comparable. Records in
+    neither half have NaN.
+    """
+    outputs = view.outputs
+    assert outputs is not None
+    scores = np.full(outputs.member.shape, np.nan)
+    for half, other in zip(halves, reversed(halves), strict=True):
+        fitted = attack.score(replace(view, outputs=replace(outputs, known=other)))
+        scores[:, half] = rank(fitted[:, half])
+    return scores
+
+
+def rank(scores: Array) -> Array:
+    """Share of all scores that are not larger, of the same shape; NaN stays NaN."""
+    flat = scores.reshape(1, -1)
+    return share_below(flat, flat).reshape(scores.shape)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import expit
 
-from privnets.audit.attacks import Family
+from privnets.attacks.base import Family
 from privnets.audit.selection import EXPECTED
 from privnets.data.columns import describe_classes
 from privnets.statistics.intervals import Interval

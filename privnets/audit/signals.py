@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
+from privnets.attacks.view import Array, BoolArray
 from privnets.audit.files import SAVED, AuditError, read_columns
 from privnets.audit.groups import check_groups
 from privnets.audit.inputs import align, as_numbers, as_record_values
@@ -21,7 +22,6 @@ from privnets.audit.model_signals import (
     logit_of_loss,
 )
 from privnets.config import did_you_mean
-from privnets.reference_models import Array, BoolArray
 
 SCORES: Final[tuple[str, ...]] = ("loss", "confidence", "entropy", "logit", "score")
 """Signals with one number for each model and record."""

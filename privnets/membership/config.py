@@ -1,4 +1,4 @@
-"""Configuration and metric keys of the membership experiment; registries of models and attacks."""
+"""Configuration and metric keys of the membership experiment; registry of models."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from pydantic import Field, field_validator
 
 from privnets import data
+from privnets.attacks import attack_names
 from privnets.config import ExperimentConfig, OneOf, UserMetric, floor_key
 from privnets.membership.user_models.forms import MODEL_FORMS, ModelReference
 from privnets.registry import Registry
 
 if TYPE_CHECKING:
-    from privnets.membership.attacks import Attack
     from privnets.membership.models import TargetModel
 
 TEST_RECORDS: Final = 1000
@@ -34,44 +34,11 @@ MODELS: Final[Registry[TargetModel]] = Registry(
     },
 )
 
-ATTACKS: Final[Registry[Attack]] = Registry(
-    "membership attack",
-    "privnets.attacks",
-    "privnets.membership.attacks:Attack",
-    {
-        name: f"privnets.membership.attacks.{location}"
-        for name, location in {
-            "threshold_gaussian": "thresholds:ThresholdGaussian",
-            "threshold_mean_loss": "thresholds:ThresholdMeanLoss",
-            "attack_p": "percentiles:AttackP",
-            "quantile_regression": "quantile_regression:QuantileRegression",
-            "attack_r": "percentiles:AttackR",
-            "lira_offline": "lira:LiraOffline",
-            "rmia_offline": "rmia:RmiaOffline",
-            "bavaria_offline": "bavaria:BavariaOffline",
-            "lira_online": "lira:LiraOnline",
-            "rmia_online": "rmia:RmiaOnline",
-            "bavaria_online": "bavaria:BavariaOnline",
-            "loss_trajectory": "loss_trajectory:LossTrajectory",
-            "white_box": "white_box:WhiteBox",
-        }.items()
-    },
-)
-
 DATA_FORMS: Final = {
     "table": data.TableReference,
     "arrays": data.ArraysReference,
     "torch": data.TorchDatasetReference,
 }
-NO_POPULATION: Final = (
-    "every record has models of its own, whose losses at other records are not observed"
-)
-"""Reason why an attack that needs losses at other records cannot be run."""
-NO_TRAJECTORY: Final = (
-    "the attacker sees no losses during training; torch modules with checkpoints do"
-)
-"""Reason why an attack that needs losses in the course of training cannot be run."""
-
 Mechanism = Literal["output_perturbation", "dp_sgd"]
 Augmentation = Literal["none", "shift", "flip_and_shift"]
 
@@ -296,7 +263,7 @@ OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
     "privacy/membership_advantage": "min",
     **{
         f"privacy/attack/{name}/{metric}": "min"
-        for name in ATTACKS.names()
+        for name in attack_names("sweeps")
         for metric in _ATTACK_OBJECTIVES
     },
     **{key: "min" for key in _LEAKAGE},
@@ -338,7 +305,7 @@ def utilities(config: MembershipConfig) -> tuple[str, ...]:
 
 def metric_keys(config: MembershipConfig) -> tuple[str, ...]:
     """Returns every key that a replicate reports, sorted."""
-    attacks = (key for name in ATTACKS.names() for key in attack_keys(name))
+    attacks = (key for name in attack_names("sweeps") for key in attack_keys(name))
     names = utilities(config)
     useful = [*(f"utility/test_{name}" for name in names), *(config.metrics or ())]
     floors = map(floor_key, useful)

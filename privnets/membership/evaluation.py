@@ -16,13 +16,11 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from privnets import measures
+from privnets.attacks import ATTACKS, attack_names
+from privnets.attacks.thresholds import error_deviations, gaussian_threshold_advantage
 from privnets.config import floor_key
 from privnets.membership import leakage
-from privnets.membership.attacks import Guesses, Trials
-from privnets.membership.attacks.scores import AttackScore, score_guesses, signed_advantage
-from privnets.membership.attacks.thresholds import error_deviations, gaussian_threshold_advantage
 from privnets.membership.config import (
-    ATTACKS,
     FALSE_POSITIVE_RATES,
     MECHANISM,
     OBJECTIVES,
@@ -39,6 +37,15 @@ from privnets.membership.leakage import Sides
 from privnets.membership.observations import Observations
 from privnets.membership.private.evidence import epsilon_lower_bound
 from privnets.membership.private.guarantee import guarantee_of
+from privnets.membership.trials import (
+    AttackScore,
+    Guesses,
+    Trials,
+    guess,
+    score_guesses,
+    signed_advantage,
+    why_unavailable,
+)
 from privnets.points import Curve, Replicate
 from privnets.randomness import generator
 from privnets.statistics.estimates import Estimate
@@ -216,12 +223,12 @@ def _attack(
     answers: list[Guesses] = []
     scores: dict[str, AttackScore] = {}
     constant: list[str] = []
-    for name in ATTACKS.names():
+    for name in attack_names("sweeps"):
         attack, prefix = ATTACKS.get(name), f"privacy/attack/{name}"
-        if reason := attack.why_unavailable(trials):
+        if reason := why_unavailable(attack, trials):
             table.mark_undefined(reason, *attack_keys(name))
             continue
-        guesses = attack.guess(trials)
+        guesses = guess(attack, trials)
         # Noise does not hide what is observed beside the release, such as the training loss.
         if not is_private or attack.bounds:
             answers.append(guesses)
@@ -238,7 +245,8 @@ def _attack(
     decision = _strongest([guesses.decision for guesses in answers], trials.member)
     strongest = signed_advantage(decision, trials.member, shared_models=shared_models)
     table.set_metric("privacy/membership_advantage", strongest)
-    deviations = [error_deviations(trials, fold) for fold in (0, 1)]
+    error, member = trials.by_model["error"], trials.by_model["member"]
+    deviations = [error_deviations(error[rows], member[rows]) for rows in trials.rows]
     inside, outside = (sum(values) / 2 for values in zip(*deviations, strict=True))
     advantage = gaussian_threshold_advantage(inside, outside)
     table.metrics["privacy/threshold_advantage_if_gaussian"] = advantage

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, cast
 
 from privnets import data
+from privnets.attacks import ATTACKS, attack_names
 from privnets.config import ExperimentConfig
 from privnets.contract import (
     Cost,
@@ -22,7 +23,6 @@ from privnets.contract import (
 from privnets.data import DatasetInfo, UserFormError
 from privnets.differential_privacy.sampling import probability_of_use
 from privnets.membership.config import (
-    ATTACKS,
     CLASS_UTILITIES,
     FALSE_POSITIVE_RATES,
     MODELS,
@@ -75,7 +75,7 @@ class Membership(Experiment):
             f"privacy/attack/{name}/tpr_at_fpr_{rate}": reason
             for rate in FALSE_POSITIVE_RATES
             if (reason := too_few_non_members(non_members, rate))
-            for name in ATTACKS.names()
+            for name in attack_names("sweeps")
         }
 
     def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:

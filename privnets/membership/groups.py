@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from privnets import data
-from privnets.membership.attacks import Guesses
-from privnets.membership.attacks.scores import score_guesses, signed_advantage
 from privnets.membership.config import (
     DISPARITY,
     GROUP_METRICS,
@@ -19,6 +17,7 @@ from privnets.membership.config import (
     MembershipConfig,
     too_few_non_members,
 )
+from privnets.membership.trials import Guesses, score_guesses, signed_advantage
 from privnets.statistics.estimates import Estimate
 
 # Attacked records that a group needs, half of them on each side of the choice of groups.

@@ -17,10 +17,6 @@ from torch import Tensor
 _SMALLEST_EIGENVALUE = 1e-10
 # Rounding alone can leave a variance of this size relative to the squared mean.
 _ROUNDING = 1e-26
-_RIDGE = 0.1
-# Rounding can leave a smaller share of a determinant than is possible.
-_LEAST_DETERMINANT = 1e-12
-_CHUNK_NUMBERS = 2**22
 
 
 @dataclass(frozen=True)
@@ -184,53 +180,6 @@ def extrapolated_jeffreys(sides: Sides, halves: tuple[Sides, Sides]) -> Tensor:
     return 2 * jeffreys(sides) - (jeffreys(halves[0]) + jeffreys(halves[1])) / 2
 
 
-def gaussian_log_ratios(
-    shadows: Tensor, member: Tensor, targets: Tensor, shrinkage: float
-) -> Tensor:
-    """Log-likelihood ratios of target models' parameters under Gaussians fitted to shadow models.
-
-    The scatter matrix of a side is W_z + s (W_0 + W_1 + n I / 10) with shrinkage s, after
-    division of each parameter by its deviation within sides; n is the number of shadow models.
-
-    Args:
-        shadows: Shape [R, n, p].
-        member: Whether a record was in the training set of a shadow model, shape [R, n].
-        targets: Shape [R, m, p].
-
-    Returns:
-        Nats, shape [R, m].
-    """
-    ratios = targets.new_empty(targets.shape[:2])
-    for part in _chunks(shadows):
-        fit = _ShrunkGaussians(shadows[part], member[part], shrinkage)
-        ratios[part] = fit.log_ratio(targets[part])
-    return ratios
-
-
-def left_out_log_ratios(
-    shadows: Tensor, member: Tensor, shrinkage: float, partner: Tensor | None = None
-) -> Tensor:
-    """Log-likelihood ratios of shadow models as in `gaussian_log_ratios`, each left out of its fit.
-
-    Args:
-        partner: Index of the shadow model on the other side that shares all other members, which
-            is left out too, shape [n]; None if no two do.
-
-    Returns:
-        Nats, shape [R, n].
-    """
-    ratios = shadows.new_empty(shadows.shape[:2])
-    for part in _chunks(shadows):
-        fit = _ShrunkGaussians(shadows[part], member[part], shrinkage)
-        ratios[part] = fit.left_out_log_ratio(partner)
-    return ratios
-
-
-def _chunks(shadows: Tensor) -> list[slice]:
-    at_once = max(1, _CHUNK_NUMBERS // shadows[0].numel())
-    return [slice(start, start + at_once) for start in range(0, len(shadows), at_once)]
-
-
 def mutual_information(sides: Sides, prior: float, normals: Tensor) -> Tensor:
     """Mutual information of parameters and membership (definition 1).
 
@@ -250,84 +199,6 @@ def mutual_information(sides: Sides, prior: float, normals: Tensor) -> Tensor:
     both = torch.cat([normals, -normals], dim=1)
     values = [_gaussian_information(means[:, :, k], noisy[:, :, k], prior, both) for k in range(3)]
     return 2 * values[0] - (values[1] + values[2]) / 2
-
-
-class _ShrunkGaussians:
-    """Gaussian fits of both sides of each record, with the shadow models they come from."""
-
-    def __init__(self, shadows: Tensor, member: Tensor, shrinkage: float) -> None:
-        sides = torch.stack([~member, member], dim=1).to(shadows.dtype)
-        self._sides, self._shrinkage = sides, shrinkage
-        self._counts = sides.sum(-1)
-        self._size = member.shape[1]
-        means = sides @ shadows / self._counts[..., None]
-        own = torch.where(member[..., None], means[:, 1, None], means[:, 0, None])
-        squares = (shadows - own).square().sum(1, keepdim=True)
-        deviation = (squares / (self._size - 2)).sqrt()
-        self._scale = torch.where(deviation > 0, deviation, 1.0)
-        self._means = means / self._scale
-        self._values, self._centred = shadows / self._scale, (shadows - own) / self._scale
-        weighted = sides[..., None] * self._centred[:, None]
-        scatter = weighted.transpose(-1, -2) @ weighted
-        ridge = _RIDGE * self._size * torch.eye(shadows.shape[-1]).to(scatter)
-        shrunk = scatter + shrinkage * (scatter.sum(1, keepdim=True) + ridge)
-        self._factor = torch.linalg.cholesky(shrunk)
-        self._log_determinant = 2 * torch.diagonal(self._factor, dim1=-2, dim2=-1).log().sum(-1)
-
-    def log_ratio(self, values: Tensor) -> Tensor:
-        """Log-likelihood ratio at values [R, m, p], shape [R, m]."""
-        whitened = self._whiten((values / self._scale)[:, None] - self._means[:, :, None])
-        freedom = self._counts - 1 + self._shrinkage * (self._size - 2)
-        squares = whitened.square().sum(-2)
-        return self._log_ratio(squares, self._log_determinant[..., None], freedom[..., None])
-
-    def left_out_log_ratio(self, partner: Tensor | None) -> Tensor:
-        """Log-likelihood ratio at each shadow model by fits without it and its partner.
-
-        Without a model of side z, the scatter matrix W_z loses a multiple of vv', v its deviation
-        from the mean of z, and the mean moves by v / (n_z - 1). So the scatter matrix of each side
-        loses two such terms, and the Woodbury formula gives distances and determinants.
-
-        Returns:
-            Shape [R, n].
-        """
-        counts, leaving = self._counts[..., None], self._sides
-        removed = leaving[..., None] * self._centred[:, None]
-        if partner is not None:
-            leaving = leaving + leaving[:, :, partner]
-            removed = removed + removed[:, :, partner]
-        growth = counts / (counts - 1)
-        moved_means = self._means[:, :, None] - removed / (counts - 1)[..., None]
-        away = self._whiten(self._values[:, None] - moved_means)
-        own = self._whiten((growth * (1 + self._shrinkage)).sqrt()[..., None] * removed)
-        shared = (growth * self._shrinkage).sqrt()[..., None] * removed
-        other = self._whiten(shared.flip(1))
-        # The matrix [[first, -both], [-both, second]] is the one that Woodbury's formula inverts.
-        first, second = 1 - own.square().sum(-2), 1 - other.square().sum(-2)
-        both = (own * other).sum(-2)
-        left = (first * second - both**2).clamp_min(_LEAST_DETERMINANT)
-        along_own, along_other = (own * away).sum(-2), (other * away).sum(-2)
-        squares = along_own**2 * second + 2 * both * along_own * along_other
-        squares = away.square().sum(-2) + (squares + along_other**2 * first) / left
-        number = leaving.sum(1, keepdim=True)
-        freedom = counts - 1 - leaving + self._shrinkage * (self._size - 2 - number)
-        return self._log_ratio(squares, self._log_determinant[..., None] + left.log(), freedom)
-
-    def _whiten(self, values: Tensor) -> Tensor:
-        """Multiplies values [R, 2, n, p] by the inverse factor of a side: shape [R, 2, p, n]."""
-        whitened: Tensor = torch.linalg.solve_triangular(
-            self._factor, values.transpose(-1, -2), upper=False
-        )
-        return whitened
-
-    def _log_ratio(self, squares: Tensor, log_determinant: Tensor, freedom: Tensor) -> Tensor:
-        """Difference of two log densities whose covariance is a scatter matrix over `freedom`.
-
-        `squares` are distances by the scatter matrices, shape [R, 2, n].
-        """
-        numbers = self._factor.shape[-1]
-        densities: Tensor = (numbers * freedom.log() - freedom * squares - log_determinant) / 2
-        return densities[:, 1] - densities[:, 0]
 
 
 def _gaussian_information(means: Tensor, covariances: Tensor, prior: float, z: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from privnets.contract import Experiment, Stage, State
-from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
 from privnets.membership.estimates import ControlVariate, influence_covariates, mean_over
 from privnets.membership.evaluation import evaluate
@@ -35,6 +34,7 @@ from privnets.membership.observations import (
 )
 from privnets.membership.private.guarantee import parameter_noise
 from privnets.membership.training_sets import Indices, training_pairs
+from privnets.membership.trials import Trials
 from privnets.membership.utilities import Utilities
 from privnets.runtime import extrapolate_seconds
 from privnets.statistics.estimates import Estimate

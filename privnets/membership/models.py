@@ -12,15 +12,14 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from privnets.attacks import attack_names
+from privnets.attacks.base import NO_POPULATION, NO_TRAJECTORY
 from privnets.contract import Cost, InvalidField
 from privnets.data import DataReference, DatasetInfo
 from privnets.membership import training_sets
 from privnets.membership.config import (
-    ATTACKS,
     CLASS_UTILITIES,
     MODELS,
-    NO_POPULATION,
-    NO_TRAJECTORY,
     NUMBER_UTILITIES,
     OPTIONAL_FIELDS,
     TEST_RECORDS,
@@ -162,7 +161,7 @@ class Linear(TargetModel):
         features = config.features or info.attributes
         models = 2 * config.draws * config.records
         gathered = models / 2 * config.train_size * _GATHER * (1 + features**2 / 30)
-        attacks = len(ATTACKS.names()) * _TRIAL
+        attacks = len(attack_names("sweeps")) * _TRIAL
         seconds = gathered + models * (features**3 * _SOLVE + attacks)
         return Cost(seconds, models * 8 * (features**2 + 30))
 
@@ -368,5 +367,5 @@ def evaluation_seconds(config: MembershipConfig, parameters: int = 0, classes: i
     seen = min(MAX_COMPONENTS, parameters)
     white_box = config.records * (config.draws + seen) * seen**2 * _COVARIANCE
     trials = config.draws * config.records
-    attacks = len(ATTACKS.names()) * (_ATTACK + trials * _TRIAL)
+    attacks = len(attack_names("sweeps")) * (_ATTACK + trials * _TRIAL)
     return attacks + white_box + ranked * _RANKING

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from privnets import data
 from privnets.contract import Experiment, Stage, State
-from privnets.membership.attacks import Trials
-from privnets.membership.attacks.quantile_regression import regressors
 from privnets.membership.config import (
     OBSERVING_FIELDS,
     OPTIONAL_FIELDS,
@@ -26,9 +24,15 @@ from privnets.membership.config import (
 )
 from privnets.membership.estimates import ControlVariate
 from privnets.membership.leakage import Sides
+from privnets.membership.trials import Trials
 from privnets.membership.utilities import Utilities
 from privnets.randomness import generator
 from privnets.statistics.estimates import Estimate
+
+_MAX_REGRESSORS = 64
+_MAX_EXACT_COLUMNS = 512
+_SUBSPACE_ITERATIONS = 3
+_TINY = 1e-12
 
 
 class Trainer(ABC):
@@ -151,3 +155,39 @@ def add_noise(config: MembershipConfig, parameters: Tensor, noise_std: float) ->
         return parameters
     noise = random_stream(config, "noise").standard_normal(parameters.shape)
     return parameters + noise_std * torch.from_numpy(noise).to(parameters)
+
+
+def regressors(x: Tensor, y: Tensor, classes: int) -> Tensor:
+    """Principal components of records, and 1, for each class separately.
+
+    Args:
+        x: Features of all records, shape [N, p].
+        y: Their targets, shape [N].
+        classes: Number of classes; 1 if the target is a number, which is then a regressor.
+
+    Returns:
+        At most 64 columns (or `classes`, if more), standardised: shape [N, q].
+    """
+    if classes == 1:
+        x, group = torch.cat([x, y[:, None]], dim=1), torch.zeros_like(y).long()
+    else:
+        group = y.long()
+    count = min(max(_MAX_REGRESSORS // classes - 1, 0), x.shape[1])
+    centred = x - x.mean(0)
+    components = centred @ _principal_axes(centred, count)
+    components = components / components.std(0).clamp_min(_TINY)
+    basis = torch.cat([torch.ones_like(x[:, :1]), components], dim=1)
+    indicator = torch.nn.functional.one_hot(group, classes).to(x)
+    return (indicator[:, :, None] * basis[:, None]).flatten(1).double()
+
+
+def _principal_axes(centred: Tensor, count: int) -> Tensor:
+    """Leading principal axes [p, count]; nearly so if there are many columns, such as pixels."""
+    columns = centred.shape[1]
+    if columns <= _MAX_EXACT_COLUMNS:
+        exact: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
+        return exact[:, columns - count :]
+    axes = centred[: 2 * count].T
+    for _ in range(_SUBSPACE_ITERATIONS):
+        axes = torch.linalg.qr(centred.T @ (centred @ axes)).Q
+    return axes[:, :count]

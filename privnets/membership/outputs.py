@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privnets.membership.attacks import Population, Trials
 from privnets.membership.config import TEST_RECORDS, MembershipConfig
 from privnets.membership.estimates import mean_over
 from privnets.membership.leakage import shared_sides
@@ -21,6 +20,7 @@ from privnets.membership.observations import (
     random_stream,
 )
 from privnets.membership.training_sets import Indices, find_members, shared_subsets
+from privnets.membership.trials import Population, Trials
 from privnets.membership.utilities import (
     UTILITY_MODELS,
     TestOutputs,

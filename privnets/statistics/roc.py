@@ -346,6 +346,24 @@ def flatten(intervals: Mapping[str, Interval]) -> dict[str, float]:
     return columns
 
 
+def best_threshold(score: Array, member: BoolArray) -> tuple[float, float]:
+    """Largest advantage of calling scores from a threshold on members, and that threshold.
+
+    Advantages are rounded to single precision. The highest threshold counts where several are as
+    good.
+    """
+    order = np.argsort(-score, axis=None, kind="stable")
+    ordered, ranked = score.ravel()[order], member.ravel()[order]
+    inside = np.cumsum(ranked)
+    outside = np.arange(1, len(ranked) + 1) - inside
+    true, false = ((each / each[-1]).astype(np.float32) for each in (inside, outside))
+    # No threshold separates equal scores, so only the last of a run counts.
+    is_last = np.append(ordered[1:] != ordered[:-1], True)
+    advantage = np.where(is_last, true - false, np.float32(-1))
+    best = int(advantage.argmax())
+    return float(advantage[best]), float(ordered[best])
+
+
 def _upper_hull(x: Array, y: Array) -> list[int]:
     """Indices of the corners of the upper convex hull of points that ascend in both directions."""
     corners: list[int] = []

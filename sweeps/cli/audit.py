@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from privnets.audit.attacks import Family
+from privnets.attacks.base import Family
 from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError, read_columns
 from privnets.audit.gate import GateResult, Judge, Ranges, check_limits, plain_number

@@ -11,10 +11,10 @@ import torch
 import privnets
 from privnets import TradeoffPoint, data
 from privnets.contract import Stage
-from privnets.membership.attacks.scores import AttackScore
 from privnets.membership.config import ATTACKS, MODELS
 from privnets.membership.evaluation import MetricTable, flag_beaten_bounds
 from privnets.membership.observations import attacked_records
+from privnets.membership.trials import AttackScore
 from privnets.statistics.estimates import Estimate
 from tests.support import requires_data
 

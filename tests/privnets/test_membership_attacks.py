@@ -13,21 +13,19 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from privnets.membership import leakage
-from privnets.membership.attacks import Guesses, Trials
-from privnets.membership.attacks.bavaria import BavariaOffline, BavariaOnline
-from privnets.membership.attacks.lira import LiraOffline, LiraOnline
-from privnets.membership.attacks.percentiles import AttackR
-from privnets.membership.attacks.rmia import RmiaOffline, RmiaOnline
-from privnets.membership.attacks.scores import score_guesses
-from privnets.membership.attacks.thresholds import (
+from privnets.attacks.bavaria import BavariaOffline, BavariaOnline
+from privnets.attacks.calibrated_loss import AttackR
+from privnets.attacks.lira import LiraOffline, LiraOnline
+from privnets.attacks.rmia import RmiaOffline, RmiaOnline
+from privnets.attacks.thresholds import (
     ThresholdGaussian,
     ThresholdMeanLoss,
     gaussian_crossing,
     gaussian_threshold_advantage,
 )
-from privnets.membership.attacks.white_box import WhiteBox
+from privnets.attacks.white_box import WhiteBox, gaussian_log_ratios, left_out_log_ratios
 from privnets.membership.config import FALSE_POSITIVE_RATES
+from privnets.membership.trials import Guesses, Trials, guess, score_guesses, why_unavailable
 
 
 def _trials(inside: np.ndarray, outside: np.ndarray, *, two_sided: bool = True) -> Trials:
@@ -75,7 +73,7 @@ def test_no_threshold_without_smaller_member_errors():
 def test_threshold_attack_on_gaussian_errors_has_its_closed_form():
     """Adv = erf(e*/(s_in sqrt 2)) - erf(e*/(s_out sqrt 2)) within four standard errors."""
     trials = _trials(_random(0, 400, 200), 1.5 * _random(1, 400, 200))
-    found = score_guesses(ThresholdGaussian().guess(trials), trials.member, shared_models=False)
+    found = score_guesses(guess(ThresholdGaussian(), trials), trials.member, shared_models=False)
     expected = gaussian_threshold_advantage(1.0, 1.5)
     edge = gaussian_crossing(1.0, 1.5)
     by_cdf = 2 * (stats.norm.cdf(edge) - stats.norm.cdf(edge / 1.5))
@@ -85,7 +83,7 @@ def test_threshold_attack_on_gaussian_errors_has_its_closed_form():
 
 def test_mean_loss_attack_accepts_losses_up_to_the_training_loss():
     trials = _trials(np.array([[0.5, 1.0]]), np.array([[2.0, 1.01]]))
-    guesses = ThresholdMeanLoss().guess(trials)
+    guesses = guess(ThresholdMeanLoss(), trials)
     assert guesses.decision.tolist() == [[False, False, True, True]]
     assert (guesses.score[0] >= 0).tolist() == [False, False, True, True]
 
@@ -96,7 +94,7 @@ def test_online_lira_reaches_the_best_advantage_between_two_gaussians(shift):
     place = 10 * _random(2, 100, 1)
     trials = _trials(place + shift + _random(3, 100, 400), place + _random(4, 100, 400))
     best = 2 * stats.norm.cdf(shift / 2) - 1
-    found = _advantage(LiraOnline().guess(trials), trials)
+    found = _advantage(guess(LiraOnline(), trials), trials)
     # 40,000 trials a side: standard error below 0.0036; fitting costs a little more.
     assert found == pytest.approx(best, abs=0.015)
 
@@ -106,7 +104,7 @@ def test_online_lira_uses_the_variance_of_each_side():
     trials = _trials(_random(5, 100, 400), 3 * _random(6, 100, 400))
     edge = gaussian_crossing(1.0, 3.0)
     best = 2 * (stats.norm.cdf(edge) - stats.norm.cdf(edge / 3))
-    assert _advantage(LiraOnline().guess(trials), trials) == pytest.approx(best, abs=0.015)
+    assert _advantage(guess(LiraOnline(), trials), trials) == pytest.approx(best, abs=0.015)
 
 
 @pytest.mark.parametrize("two_sided", [True, False])
@@ -116,7 +114,7 @@ def test_offline_lira_scores_outsiders_uniformly_and_members_higher(two_sided):
     else:
         inside, outside = 2 + _random(7, 80, 400), _random(8, 80, 400)
     trials = _trials(inside, outside, two_sided=two_sided)
-    guesses = LiraOffline().guess(trials)
+    guesses = guess(LiraOffline(), trials)
     of_outsiders = guesses.score[~trials.member]
     if not two_sided:
         of_outsiders = torch.special.ndtr(of_outsiders)
@@ -131,7 +129,7 @@ def test_offline_attacks_fit_without_members(attack):
     outside = _random(9, 10, 40)
     first = _trials(_random(10, 10, 40), outside)
     second = _trials(5 + 9 * _random(11, 10, 40), outside)
-    scores = [attack().guess(t).score[~t.member].numpy() for t in (first, second)]
+    scores = [guess(attack(), t).score[~t.member].numpy() for t in (first, second)]
     # Only the pooled variance could change, and it comes from outsiders alone.
     np.testing.assert_allclose(*scores)
 
@@ -143,9 +141,9 @@ def test_offline_attacks_fit_without_members(attack):
 def test_a_target_model_is_not_among_its_shadows(attack):
     """Scores of one fold's models do not move when another model of that fold does."""
     inside, outside = 1 + _random(12, 5, 40), _random(13, 5, 40)
-    before = attack().guess(_trials(inside, outside)).score
+    before = guess(attack(), _trials(inside, outside)).score
     outside[:, 0] += 100
-    after = attack().guess(_trials(inside, outside)).score
+    after = guess(attack(), _trials(inside, outside)).score
     fold = _trials(inside, outside).fold
     same = (fold == 0) & (torch.arange(80) != 0)
     torch.testing.assert_close(before[:, same], after[:, same])
@@ -169,7 +167,7 @@ def test_a_target_model_is_not_among_its_shadows(attack):
 )
 def test_models_without_leakage_give_no_advantage(attack):
     trials = _trials(_random(14, 300, 100), _random(15, 300, 100))
-    score = score_guesses(attack().guess(trials), trials.member, shared_models=False)
+    score = score_guesses(guess(attack(), trials), trials.member, shared_models=False)
     assert abs(score.advantage.value) < 4 * score.advantage.error
     assert score.auc.value == pytest.approx(0.5, abs=0.01)
 
@@ -255,7 +253,7 @@ def _parameters(shift: float, records: int, draws: int, numbers: int, seed: int)
 def test_white_box_reaches_the_best_advantage_between_two_gaussians():
     """2 Phi(shift/2) - 1; fitting 3 numbers to 400 shadow models costs little."""
     trials = _parameters(1.5, records=60, draws=400, numbers=3, seed=20)
-    found = _advantage(WhiteBox().guess(trials), trials)
+    found = _advantage(guess(WhiteBox(), trials), trials)
     assert found == pytest.approx(2 * stats.norm.cdf(0.75) - 1, abs=0.02)
 
 
@@ -268,17 +266,17 @@ def test_white_box_uses_the_covariance_of_each_side():
     edge = gaussian_crossing(0.1, 1.0)
     best = 2 * (stats.norm.cdf(10 * edge) - stats.norm.cdf(edge))
     trials = dataclasses.replace(trials, parameters=parameters)
-    assert _advantage(WhiteBox().guess(trials), trials) == pytest.approx(best, abs=0.02)
+    assert _advantage(guess(WhiteBox(), trials), trials) == pytest.approx(best, abs=0.02)
 
 
 @pytest.mark.parametrize("draws", [12, 40])
 def test_white_box_is_defined_with_more_parameters_than_models(draws):
     """60 parameters: no side has a covariance, and members are far apart all the same."""
     trials = _parameters(8.0, records=30, draws=draws, numbers=60, seed=24)
-    assert WhiteBox().why_unavailable(trials) is None
-    assert _advantage(WhiteBox().guess(trials), trials) > 0.8
+    assert why_unavailable(WhiteBox(), trials) is None
+    assert _advantage(guess(WhiteBox(), trials), trials) > 0.8
     none = _parameters(0.0, records=200, draws=draws, numbers=60, seed=26)
-    score = score_guesses(WhiteBox().guess(none), none.member, shared_models=False)
+    score = score_guesses(guess(WhiteBox(), none), none.member, shared_models=False)
     assert abs(score.advantage.value) < 4 * score.advantage.error
 
 
@@ -294,7 +292,7 @@ def test_white_box_sees_many_parameters_of_shared_models():
         fold=(torch.arange(80) >= 40).long(),
         parameters=torch.from_numpy(values),
     )
-    assert _advantage(WhiteBox().guess(trials), trials) > 0.8
+    assert _advantage(guess(WhiteBox(), trials), trials) > 0.8
 
 
 @pytest.mark.parametrize("shrinkage", [1e-9, 0.1, 10.0])
@@ -307,10 +305,10 @@ def test_log_ratios_of_shadows_come_from_fits_without_them(shrinkage, paired):
     shadows = random.standard_normal((16, 3)) * [1.0, 3.0, 0.2] + 0.5 * member[:, None]
     target = random.standard_normal((1, 3))
     fitted = [torch.from_numpy(values[None]) for values in (shadows, member)]
-    of_target = leakage.gaussian_log_ratios(*fitted, torch.from_numpy(target[None]), shrinkage)
-    found = leakage.left_out_log_ratios(
-        *fitted, shrinkage, torch.from_numpy(partner) if paired else None
-    )
+    of_target = gaussian_log_ratios(*fitted, torch.from_numpy(target[None]), shrinkage)
+    found = left_out_log_ratios(
+        *fitted, [shrinkage], torch.from_numpy(partner) if paired else None
+    )[shrinkage]
     own = np.where(member[:, None], shadows[member].mean(0), shadows[~member].mean(0))
     scale = np.sqrt(((shadows - own) ** 2).sum(0) / 14)
 

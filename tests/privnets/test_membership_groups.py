@@ -11,8 +11,8 @@ import torch
 
 import privnets
 from privnets.data import user_files
-from privnets.membership.attacks import Guesses
 from privnets.membership.groups import group_metrics
+from privnets.membership.trials import Guesses
 
 EXPERIMENT = privnets.experiment("membership")
 RECORDS, MODELS = 120, 64

@@ -8,18 +8,17 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import privnets
-from privnets import attack_formulas
+from privnets.attacks.lira import LiraOffline, LiraOnline
+from privnets.attacks.loss_trajectory import LossTrajectory, fit_log_odds
+from privnets.attacks.view import AttackerView, References
 from privnets.contract import InvalidConfigError
 from privnets.data.user_files import set_folder
-from privnets.membership.attacks import Trials
-from privnets.membership.attacks.lira import LiraOffline, LiraOnline
-from privnets.membership.attacks.loss_trajectory import LossTrajectory, fit_log_odds
 from privnets.membership.observations import Universe
+from privnets.membership.trials import Trials, guess, why_unavailable
 from privnets.membership.user_models.augmentation import augment, changed_copies, largest_shift
 from privnets.membership.user_models.module_training import ModuleTrainer
 from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.membership.user_models.output_training import OutputRequest
-from privnets.reference_models import ComparedSignals, References
 
 EXPERIMENT = privnets.experiment("membership")
 IMAGES = {"dataset": "digits", "model": "cnn", "train_size": 60, "steps": 20, "records": 8}
@@ -121,16 +120,16 @@ def _trials(queries=None, trajectory=None, models=40):
 def test_lira_averages_the_scores_of_the_record_and_its_copies():
     copies = torch.from_numpy(np.random.default_rng(2).standard_normal((2, 6, 40)))
     trials = _trials(copies)
-    online, offline = (attack.guess(trials).score for attack in (LiraOnline(), LiraOffline()))
+    online, offline = (guess(attack, trials).score for attack in (LiraOnline(), LiraOffline()))
     for target in (0, 1):
         shadows, targets = trials.fold != target, trials.fold == target
         side, expected = trials.member[:, shadows].T.numpy(), np.zeros((2, 6, 20))
         for signal in (trials.signal, *copies):
             known = signal[:, shadows].T.numpy()
             own = signal[:, targets].T.numpy()
-            compared = ComparedSignals(own, known, own, known, References(side))
-            expected[0] += attack_formulas.lira_online(compared).T / 3
-            expected[1] += attack_formulas.lira_offline(compared).T / 3
+            compared = AttackerView(own, known, own, known, References(side))
+            expected[0] += LiraOnline().score(compared).T / 3
+            expected[1] += LiraOffline().score(compared).T / 3
         np.testing.assert_allclose(online[:, targets], expected[0], rtol=1e-9)
         np.testing.assert_allclose(offline[:, targets], expected[1], rtol=1e-9)
 
@@ -139,7 +138,7 @@ def test_coefficients_of_trajectories_are_those_of_scikit_learn():
     random = np.random.default_rng(0)
     x = random.standard_normal((500, 4))
     member = random.random(500) < 1 / (1 + np.exp(1 - x[:, 0] + 2 * x[:, 2]))
-    found = fit_log_odds(torch.from_numpy(x), torch.from_numpy(member))
+    found = fit_log_odds(x, member)
     # The penalty 0.001 |theta|^2 / 2 of a mean over 500 records, as C of a sum.
     model = LogisticRegression(C=1 / (0.001 * 500), class_weight="balanced", tol=1e-10)
     np.testing.assert_allclose(found, model.fit(x, member).coef_[0], rtol=1e-4, atol=1e-5)
@@ -151,13 +150,13 @@ def test_the_course_of_losses_tells_more_than_the_last_loss():
     noise = torch.from_numpy(np.random.default_rng(3).standard_normal((3, 6, 40)))
     slope = torch.tensor([1.0, 0.5, 0.0])[:, None, None]
     trials = _trials(trajectory=torch.exp(0.3 * noise - 2 * slope * member))
-    score = LossTrajectory().guess(trials).score
+    score = guess(LossTrajectory(), trials).score
     inside, outside = score[trials.member], score[~trials.member]
     area = (inside[:, None] > outside).double().mean()
     assert area > 0.99
     last = -trials.trajectory[-1]
     assert (last[trials.member][:, None] > last[~trials.member]).double().mean() < 0.65
-    assert "no losses during training" in LossTrajectory().why_unavailable(_trials())
+    assert "no losses during training" in why_unavailable(LossTrajectory(), _trials())
 
 
 def test_outputs_hold_copies_and_checkpoints_of_the_attacked_records():

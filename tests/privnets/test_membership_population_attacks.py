@@ -9,16 +9,23 @@ import pytest
 import torch
 from scipy import stats
 
-from privnets import attack_formulas
-from privnets.membership.attacks import Population, Trials
-from privnets.membership.attacks.percentiles import AttackP, AttackR
-from privnets.membership.attacks.quantile_regression import QuantileRegression, regressors
-from privnets.membership.attacks.rmia import RmiaOffline, RmiaOnline
-from privnets.membership.attacks.scores import score_guesses, signed_advantage
+from privnets.attacks.bavaria import BavariaOffline
+from privnets.attacks.calibrated_loss import AttackP, AttackR
+from privnets.attacks.lira import LiraOffline
+from privnets.attacks.quantile_regression import QuantileRegression
+from privnets.attacks.rmia import RmiaOffline, RmiaOnline
+from privnets.attacks.view import AttackerView, References
 from privnets.membership.config import MembershipConfig
-from privnets.membership.observations import Observations, Universe
+from privnets.membership.observations import Observations, Universe, regressors
 from privnets.membership.outputs import Outputs, Predictor, TrainingDesign, observe_outputs
-from privnets.reference_models import ComparedSignals, References
+from privnets.membership.trials import (
+    Population,
+    Trials,
+    guess,
+    score_guesses,
+    signed_advantage,
+    why_unavailable,
+)
 from privnets.testing import make_trials
 
 
@@ -52,16 +59,16 @@ def test_offline_scores_of_residuals_are_two_tails():
     references = References(~side)
     outside = references.moments(values, member=False)
     residual = np.linspace(-3, 3, 10).reshape(2, 5)
-    compared = ComparedSignals(residual, values, residual, values, references, two_sided=True)
+    compared = AttackerView(residual, values, residual, values, references, two_sided=True)
     size, mean = np.abs(residual), outside.mean
     deviation = np.sqrt(outside.variance(9))
     normal = stats.norm.sf(size, mean, deviation) + stats.norm.cdf(-size, mean, deviation)
-    found = attack_formulas.lira_offline(compared)
+    found = LiraOffline().score(compared)
     np.testing.assert_allclose(found, normal)
     freedom = 3 + outside.count
     spread = (outside.scatter + 4 * outside.pooled_variance) / freedom * (1 + 1 / outside.count)
     student = stats.t(freedom, mean, np.sqrt(spread))
-    found = attack_formulas.bavaria_offline(compared)
+    found = BavariaOffline().score(compared)
     np.testing.assert_allclose(found, np.log(student.sf(size) + student.cdf(-size)))
 
 
@@ -70,7 +77,7 @@ def test_attack_p_is_the_percentile_among_losses_at_the_population():
     outside = torch.from_numpy(np.random.default_rng(1).random((240, 80)) < 0.7)
     population = dataclasses.replace(trials.population, outside=outside)
     trials = dataclasses.replace(trials, population=population)
-    score = AttackP().guess(trials).score
+    score = guess(AttackP(), trials).score
     for record, model in ((0, 0), (7, 50), (59, 79)):
         losses = population.loss[outside[:, model], model]
         share = (losses >= trials.loss[record, model]).double().mean()
@@ -79,7 +86,7 @@ def test_attack_p_is_the_percentile_among_losses_at_the_population():
 
 def test_attack_r_is_the_percentile_among_losses_of_shadow_models_without_the_record():
     trials = make_trials(1.0)
-    score = AttackR().guess(trials).score
+    score = guess(AttackR(), trials).score
     for record, model in ((0, 0), (7, 50), (59, 79)):
         shadows = (trials.fold != trials.fold[model]) & ~trials.member[record]
         share = (trials.loss[record, shadows] >= trials.loss[record, model]).double().mean()
@@ -90,7 +97,7 @@ def test_attack_r_is_the_percentile_among_losses_of_shadow_models_without_the_re
 def test_rmia_ranks_likelihood_ratios_among_the_population(attack):
     """Against its definition, a loop over the records of the population."""
     trials = make_trials(1.0, records=12, draws=10)
-    score = attack().guess(trials).score
+    score = guess(attack(), trials).score
     p, p_population = (torch.exp(-t.loss).numpy() for t in (trials, trials.population))
     for record, model in ((0, 0), (5, 12), (11, 19)):
         shadows = (trials.fold != trials.fold[model]).numpy()
@@ -115,7 +122,7 @@ def test_rmia_ranks_likelihood_ratios_among_the_population(attack):
 def test_quantile_regression_removes_what_features_explain(two_sided):
     """Signals m(x) + s(x) noise: their standardised form separates, and the signal does not."""
     trials = _explained_trials(two_sided)
-    guesses = QuantileRegression().guess(trials)
+    guesses = guess(QuantileRegression(), trials)
     found = score_guesses(guesses, trials.member, shared_models=True)
     plain = -trials.signal.abs() if two_sided else trials.signal
     raw = score_guesses(
@@ -206,8 +213,8 @@ def _noise_observations(records: int, models: int = 100) -> Observations:
 def test_signals_that_are_noise_reveal_nothing_through_the_population(attack):
     """200 of 300 records are attacked, so that most test records are among them."""
     trials = _noise_observations(200).trials
-    assert attack().why_unavailable(trials) is None
-    decision = attack().guess(trials).decision
+    assert why_unavailable(attack(), trials) is None
+    decision = guess(attack(), trials).decision
     found = signed_advantage(decision, trials.member, shared_models=True)
     assert abs(found.value) < 4 * found.error
     assert found.error < 0.01
@@ -215,7 +222,7 @@ def test_signals_that_are_noise_reveal_nothing_through_the_population(attack):
 
 @pytest.mark.parametrize("attack", [AttackP, QuantileRegression, RmiaOffline, RmiaOnline])
 def test_population_attacks_need_records_that_are_not_attacked(attack):
-    reason = attack().why_unavailable(_noise_observations(300).trials)
+    reason = why_unavailable(attack(), _noise_observations(300).trials)
     assert reason is not None
     assert reason.startswith("0 records are neither attacked nor in the training set")
 

@@ -10,13 +10,20 @@ from scipy.special import ndtr
 from scipy.stats import rankdata
 
 import privnets
-from privnets.audit import learned
-from privnets.audit.attacks import AUDIT_ATTACKS
+from privnets.attacks import ATTACKS, attack_names, learned
+from privnets.attacks.view import AttackerView
 from privnets.audit.model_signals import ModelSignals
+from privnets.audit.selection import cross_fit
 from privnets.audit.signals import load_signals
 from privnets.statistics.roc import ScoredTrials
 
-LEARNED = [name for name in AUDIT_ATTACKS.names() if AUDIT_ATTACKS.get(name).family == "learned"]
+LEARNED = [name for name in attack_names("audits") if ATTACKS.get(name).family == "learned"]
+
+
+def with_known(view: AttackerView, known: np.ndarray, member: np.ndarray | None = None):
+    """The view of an attacker who knows the memberships of these records."""
+    outputs = replace(view.outputs, known=known)
+    return replace(view, outputs=outputs if member is None else replace(outputs, member=member))
 
 
 def hidden_leak(records: int, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -64,7 +71,7 @@ def test_class_thresholds_are_moments_of_known_non_members() -> None:
     signals, member = leak_by_class(400)
     models = load_signals(signals, member, "labels")
     known = np.arange(400) < 200
-    found = learned.class_thresholds(replace(models, known=known))[0]
+    found = learned.ClassThresholds().score(with_known(models.view, known))[0]
     values, labels = signals["score"], signals["labels"]
     others = known & ~member
     for label in range(4):
@@ -79,21 +86,22 @@ def test_class_thresholds_are_moments_of_known_non_members() -> None:
 def test_scores_depend_on_memberships_of_known_records_alone(name: str) -> None:
     signals, member = leak_by_class(160)
     known = np.arange(160) < 80
-    models = replace(load_signals(signals, member, "labels"), known=known)
-    other = replace(models, member=np.where(known, models.member, ~models.member))
-    attack = AUDIT_ATTACKS.get(name)
-    np.testing.assert_array_equal(attack.score(models), attack.score(other))
-    changed = replace(models, member=np.where(known, ~models.member, models.member))
-    assert not np.array_equal(attack.score(models), attack.score(changed))
+    view, attack = load_signals(signals, member, "labels").view, ATTACKS.get(name)
+    scores, of_others, of_known = (
+        attack.score(with_known(view, known, np.where(changed, ~member, member)[None]))
+        for changed in (False, ~known, known)
+    )
+    np.testing.assert_array_equal(scores, of_others)
+    assert not np.array_equal(scores, of_known)
 
 
 def test_cross_fitted_scores_are_ranks_within_halves() -> None:
     signals, member = leak_by_class(200)
     models = load_signals(signals, member, "labels")
     first = np.random.default_rng(0).random(200) < 0.5
-    found = learned.cross_fit(learned.class_thresholds, models, (first, ~first))[0]
+    found = cross_fit(learned.ClassThresholds(), models.view, (first, ~first))[0]
     for half in (first, ~first):
-        scores = learned.class_thresholds(replace(models, known=~half))[0, half]
+        scores = learned.ClassThresholds().score(with_known(models.view, ~half))[0, half]
         np.testing.assert_allclose(found[half], rankdata(scores, "max") / half.sum())
 
 
@@ -108,9 +116,10 @@ def test_halves_that_fit_each_other_need_wider_intervals() -> None:
         half = np.empty(160, bool)
         half[member[0]], half[~member[0]] = first, ~first
         models = ModelSignals(
-            values, values["score 0"], None, member, np.array([0]), np.arange(160), np.inf
-        )
-        scores = learned.cross_fit(learned.logistic, models, (half, ~half))
+            values, values["score 0"], None, member, np.array([0]), np.arange(160), np.inf,
+            labels=np.zeros(160, dtype=int),
+        )  # fmt: skip
+        scores = cross_fit(learned.Logistic(), models.view, (half, ~half))
         for inflation, answers in ((2.0, holds), (1.0, narrow)):
             area = ScoredTrials(scores, member, inflation=inflation).area()
             answers.append(area.low <= 0.5 <= area.high)

@@ -1,4 +1,4 @@
-"""Reference models of membership attacks, and moments of their signals.
+"""What membership attacks see: signals of judged models, beside those of reference models.
 
 Arrays have a row for each model and a column for each record. The membership experiment judges the
 models of one fold with those of the other fold. An audit judges each model with all others.
@@ -6,14 +6,18 @@ models of one fold with those of the other fold. An audit judges each model with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privnets.randomness import generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Array = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -137,44 +141,149 @@ class References:
 
 
 @dataclass(frozen=True, eq=False)
-class ComparedSignals:
-    """Signals of T judged models at R records, beside those of their M reference models.
+class Outputs:
+    """Saved outputs of the judged models, which audits have.
+
+    Attributes:
+        values: Signals by name, shape [T, R], larger for more likely members.
+        member: Whether the record was in the training set, shape [T, R].
+        labels: True class of each record, from 0; None if unknown.
+        probabilities: Shape [T, R, C], with `labels`; None if unknown.
+        known: Records whose memberships learned attacks are fitted to, shape [R].
+    """
+
+    values: Mapping[str, Array]
+    member: BoolArray
+    labels: IntArray | None
+    probabilities: Array | None
+    known: BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Observations beside signals and losses that sweeps have; tensors are on the models' device.
+
+    Attributes:
+        error: Residual, or one minus the probability of the true class, shape [T, R].
+        error_of_references: The same of the reference models, shape [M, R].
+        loss: Loss without the penalty, shape [T, R].
+        mean_loss: Mean training loss of the model, shape [T, R].
+        parameters: Of the judged models, shape [R, T, p] or [T, p]; None if they are not observed.
+        parameters_of_references: The same of the reference models.
+        partners: Reference model that shares all other members with each one, shape [M]; None if
+            no two do.
+        trajectory: Losses in the course of training, shape [E, T, R]; None if not observed.
+        trajectory_of_references: The same of the reference models, shape [E, M, R].
+    """
+
+    error: Array
+    error_of_references: Array
+    loss: Array
+    mean_loss: Array
+    parameters: Tensor | None = None
+    parameters_of_references: Tensor | None = None
+    partners: IntArray | None = None
+    trajectory: Array | None = None
+    trajectory_of_references: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AttackerView:
+    """What an attacker sees of T judged models at R records, beside M reference models.
 
     Attributes:
         signal: Nearly Gaussian signal of the judged models, shape [T, R].
         of_references: The same of the reference models, shape [M, R].
         logs: Log-probability of the target (its true class) by the judged models, shape [T, R]. Of
             a regression, that of a Gaussian whose variance is the mean squared error of the
-            references, without its constant.
+            references, without its constant. None if it is unknown.
         logs_of_references: The same of the reference models, shape [M, R].
         references: Memberships of the reference models.
         two_sided: Whether members have signals nearer to 0 (residuals) rather than larger ones.
         population: The same models at K records among which ratios are ranked, `logs` being NaN
             where a record is not among those of a judged model; None without such records.
         queries: `signal` and `of_references` at changed copies of the records.
+        outputs: Saved outputs, in audits.
+        training: Observations of training, in sweeps.
+        features: Regressors of the signal, functions of a record, shape [R, q]; None if unknown.
     """
 
     signal: Array
     of_references: Array
-    logs: Array
-    logs_of_references: Array
+    logs: Array | None
+    logs_of_references: Array | None
     references: References
     two_sided: bool = False
-    population: ComparedSignals | None = None
+    population: AttackerView | None = None
     queries: tuple[tuple[Array, Array], ...] = ()
+    outputs: Outputs | None = None
+    training: Training | None = None
+    features: Array | None = None
 
     def moments(self, *, member: bool) -> ReferenceMoments:
         """Moments of the signal over the references with a record, or without it."""
-        return self.references.moments(self.of_references, member=member)
+        if member not in self._moments:
+            self._moments[member] = self.references.moments(self.of_references, member=member)
+        return self._moments[member]
 
     def log_mean(self, *, member: bool) -> Array:
         """Logarithm of the mean probability by these references, shape [T, R] or [1, R]."""
-        return self.references.log_mean(self.logs_of_references, member=member)
+        assert self.logs_of_references is not None
+        if member not in self._log_means:
+            self._log_means[member] = self.references.log_mean(
+                self.logs_of_references, member=member
+            )
+        return self._log_means[member]
 
-    def by_query(self) -> Iterator[ComparedSignals]:
+    @property
+    def known_logs(self) -> Array:
+        """Log-probabilities, for attacks that are not available without them."""
+        assert self.logs is not None
+        return self.logs
+
+    @cached_property
+    def is_known(self) -> BoolArray:
+        """Whether the log-probability is not NaN, shape [T, R]."""
+        return ~np.isnan(self.known_logs)
+
+    def why_too_small(self, least: int) -> str | None:
+        """Reason if a judged model has fewer records in this population than `least`, or None."""
+        fewest = int(self.is_known.sum(1).min())
+        if fewest >= least:
+            return None
+        return (
+            f"{fewest} records are neither attacked nor in the training set, and at least {least} "
+            "are needed; attack fewer records"
+        )
+
+    def by_query(self) -> Iterator[AttackerView]:
         """The same with the signals at the record, and at each of its changed copies."""
-        for signal, others in ((self.signal, self.of_references), *self.queries):
+        yield self
+        for signal, others in self.queries:
             yield replace(self, signal=signal, of_references=others)
+
+    @cached_property
+    def _moments(self) -> dict[bool, ReferenceMoments]:
+        return {}
+
+    @cached_property
+    def _log_means(self) -> dict[bool, Array]:
+        return {}
+
+
+def share_below(values: Array, rivals: Array) -> Array:
+    """Share of each row's rivals that are not larger; NaN stays NaN.
+
+    Args:
+        values: Shape [T, R].
+        rivals: Shape [T, K]; NaN where there is none.
+    """
+    ordered = np.sort(rivals, axis=1)  # NaN come last
+    counts = (~np.isnan(ordered)).sum(1).tolist()
+    shares = np.empty_like(values)
+    for share, row, known, count in zip(shares, values, ordered, counts, strict=True):
+        share[:] = np.searchsorted(known[:count], row, side="right") / max(count, 1)
+    return np.where(np.isnan(values), np.nan, shares)
 
 
 def _companions(member: BoolArray, judged: IntArray) -> IntArray:

@@ -1,0 +1,63 @@
+"""Membership attacks, of the membership experiment and of audits alike.
+
+An attack is a subclass of `Attack` in a module of its own, and one line in `ATTACKS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from privnets.registry import Registry
+
+if TYPE_CHECKING:
+    from privnets.attacks.base import Attack
+
+Place = Literal["sweeps", "audits"]
+
+# An attack is tried wherever its needs may be met. Those of two lines are never met in the other
+# place, or are left out there because another attack says the same.
+_SWEEPS_ALONE = {"threshold_gaussian", "threshold_mean_loss", "attack_p", "attack_r"}
+_SWEEPS_ALONE |= {"loss_trajectory", "white_box"}
+_AUDITS_ALONE = {"loss", "confidence", "entropy", "modified_entropy", "logit", "score"}
+_AUDITS_ALONE |= {"correctness", "class_thresholds", "logistic", "boosting", "difference"}
+
+ATTACKS: Final[Registry[Attack]] = Registry(
+    "membership attack",
+    "privnets.attacks",
+    "privnets.attacks.base:Attack",
+    {
+        name: f"privnets.attacks.{location}"
+        for name, location in {
+            "loss": "saved_signals:LOSS",
+            "confidence": "saved_signals:CONFIDENCE",
+            "entropy": "saved_signals:ENTROPY",
+            "modified_entropy": "saved_signals:MODIFIED_ENTROPY",
+            "logit": "saved_signals:LOGIT",
+            "score": "saved_signals:SCORE",
+            "correctness": "saved_signals:CORRECTNESS",
+            "threshold_gaussian": "thresholds:ThresholdGaussian",
+            "threshold_mean_loss": "thresholds:ThresholdMeanLoss",
+            "attack_p": "calibrated_loss:AttackP",
+            "class_thresholds": "learned:ClassThresholds",
+            "quantile_regression": "quantile_regression:QuantileRegression",
+            "logistic": "learned:Logistic",
+            "boosting": "learned:Boosting",
+            "attack_r": "calibrated_loss:AttackR",
+            "lira_offline": "lira:LiraOffline",
+            "rmia_offline": "rmia:RmiaOffline",
+            "bavaria_offline": "bavaria:BavariaOffline",
+            "difference": "calibrated_loss:Difference",
+            "lira_online": "lira:LiraOnline",
+            "rmia_online": "rmia:RmiaOnline",
+            "bavaria_online": "bavaria:BavariaOnline",
+            "loss_trajectory": "loss_trajectory:LossTrajectory",
+            "white_box": "white_box:WhiteBox",
+        }.items()
+    },
+)
+
+
+def attack_names(place: Place) -> tuple[str, ...]:
+    """Names of the attacks that are tried in sweeps, or in audits."""
+    left_out = _AUDITS_ALONE if place == "sweeps" else _SWEEPS_ALONE
+    return tuple(name for name in ATTACKS.names() if name not in left_out)
