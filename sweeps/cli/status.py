@@ -38,13 +38,13 @@ from sweeps.cli.remote import (
 )
 from sweeps.cli.submission import find_job, job_id
 from sweeps.cli.terminal import SUBMIT_COMMAND, print_table, say
+from sweeps.engine.display import describe_points, describe_training
 from sweeps.errors import InputError
 from sweeps.planning.costs import format_duration
 from sweeps.store.filesystem import DEFAULT_STORAGE
-from sweeps.store.lease import Heartbeat, read_heartbeat
 from sweeps.store.ledger import Ledger, list_sweeps
+from sweeps.store.status import ABANDONED_SECONDS, SweepStatus, read_status
 
-_STALE_SECONDS = 60.0
 _MAX_REASONS = 3
 _REFRESH_SECONDS, _REFRESH_SHARE = 5.0, 0.05
 _LOG, _FILE = "job-driver-{}.log", "job-driver-{}.json"
@@ -58,8 +58,8 @@ _Count = Annotated[int, Field(ge=0)]
 _Cell = str | int | float | bool | None
 
 
-class SweepStatus(BaseModel):
-    """Progress of a sweep.
+class SweepOverview(BaseModel):
+    """What a sweep has so far, and the status of its driver.
 
     Attributes:
         format: Version of the JSON form.
@@ -68,7 +68,8 @@ class SweepStatus(BaseModel):
         reasons: Reason for failed points, with the number of points.
         swept: Configuration fields that tell its points apart.
         front: Rows of the front so far; NaN as null, infinities as text.
-        age: Age of the driver's last heartbeat in seconds.
+        heartbeat: Status that the driver wrote last.
+        age: Age of that status in seconds.
         tracking_uri: URI of the MLflow store, without credentials.
     """
 
@@ -87,7 +88,7 @@ class SweepStatus(BaseModel):
     objectives: dict[str, Literal["min", "max"]]
     swept: list[str]
     front: list[dict[str, _Cell]]
-    heartbeat: Heartbeat | None = None
+    heartbeat: SweepStatus | None = None
     age: float | None = None
     tracking_uri: str = ""
 
@@ -100,7 +101,7 @@ class SweepStatus(BaseModel):
     def is_stale(self) -> bool:
         """Whether the driver stopped writing without announcing its end."""
         is_running = self.heartbeat is not None and not self.heartbeat.is_final
-        return is_running and self.age is not None and self.age > _STALE_SECONDS
+        return is_running and self.age is not None and self.age > ABANDONED_SECONDS
 
     def front_frame(self) -> pd.DataFrame:
         """Returns the columns of `Result.front` that a table shows."""
@@ -118,7 +119,7 @@ def status(
     --storage and no address, reads a storage that this machine sees.
     """
     if address is None and (storage is not None or default_job_server() is None):
-        _print(read_status(sweep, storage), None, "", json)
+        _print(read_overview(sweep, storage), None, "", json)
         return
     check_remote_path("--storage", storage)
     client = connect_job_server(address)
@@ -127,15 +128,15 @@ def status(
     _print(_remote_status(client, sweep, job, storage), job, page, json)
 
 
-def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
-    """Reads the status of a sweep, running or ended, from its storage."""
+def read_overview(sweep: str, storage: str | None = None) -> SweepOverview:
+    """Reads the overview of a sweep, running or ended, from its storage."""
     result = open_result(sweep, storage)
-    heartbeat = read_heartbeat(Ledger(result.storage, sweep).directory)
+    heartbeat = read_status(Ledger(result.storage, sweep).directory)
     now = datetime.now(UTC)
     bounds = [METRIC_BOUNDS[metric] for metric in result.objectives if metric in METRIC_BOUNDS]
     metrics = [*result.objectives, *bounds]
     front = select_records(result.front(), result.swept_fields, metrics)
-    return SweepStatus(
+    return SweepOverview(
         sweep=result.sweep,
         study=result.study.name,
         storage=redact(result.storage),
@@ -177,7 +178,7 @@ def sweep_table(storage: str | None) -> Table:
 def _sweep_row(ledger: Ledger) -> tuple[float, tuple[str, ...]]:
     """Seconds since a sweep was active, and its row."""
     result = Result.read(ledger)
-    beat = read_heartbeat(ledger.directory)
+    beat = read_status(ledger.directory)
     if beat is None:
         age = datetime.now(UTC) - result.manifest.created_at
         state, seconds = "not started", max(0.0, age.total_seconds())
@@ -221,7 +222,7 @@ def status_file(sweep: str, storage: str) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join(_STALE_SECONDS)
+        thread.join(ABANDONED_SECONDS)
         _write_status(path, sweep, storage)
 
 
@@ -229,19 +230,19 @@ def _write_status(path: Path, sweep: str, storage: str) -> float:
     """Writes the status file; returns the seconds that it took."""
     began = time.monotonic()
     with suppress(InputError, OSError):  # The sweep has not started yet, or storage is away.
-        write_file_atomically(path, read_status(sweep, storage).model_dump_json().encode())
+        write_file_atomically(path, read_overview(sweep, storage).model_dump_json().encode())
     return time.monotonic() - began
 
 
 def _remote_status(
     client: JobClient, sweep: str, job: Job | None, storage: str | None
-) -> SweepStatus | None:
+) -> SweepOverview | None:
     """Returns the status of a sweep on a cluster; None if it has nothing in its storage yet."""
     stored = None if job is None else job.metadata.get("storage")
     if job is not None and storage in (None, stored):
         status, text = None, client.read_log_file(job, _FILE.format(job.job_id))
         with suppress(ValidationError):  # The driver has written none yet.
-            status = SweepStatus.model_validate_json(text or "")
+            status = SweepOverview.model_validate_json(text or "")
         is_last = status is not None and status.heartbeat is not None and status.heartbeat.is_final
         if job.is_active or is_last:
             return status
@@ -255,10 +256,10 @@ def _remote_status(
             raise
         say(f"The storage does not have this sweep: {error}", err=True)
         return None
-    return parse_reply(SweepStatus, reply)
+    return parse_reply(SweepOverview, reply)
 
 
-def _print(status: SweepStatus | None, job: Job | None, page: str, as_json: bool) -> None:
+def _print(status: SweepOverview | None, job: Job | None, page: str, as_json: bool) -> None:
     """Prints a status, and its job with the job's page in Ray's dashboard."""
     if as_json:
         document = {} if status is None else status.model_dump(mode="json")
@@ -273,7 +274,7 @@ def _print(status: SweepStatus | None, job: Job | None, page: str, as_json: bool
         print_table(front_table(status.front_frame(), objectives, status.swept))
 
 
-def _lines(status: SweepStatus | None, job: Job | None) -> Iterator[tuple[str, str]]:
+def _lines(status: SweepOverview | None, job: Job | None) -> Iterator[tuple[str, str]]:
     if status is not None:
         phase = status.heartbeat.phase if status.heartbeat is not None else "unknown"
         state = phase if job is None else _JOB_WORDS.get(job.state, phase)
@@ -300,18 +301,11 @@ def _lines(status: SweepStatus | None, job: Job | None) -> Iterator[tuple[str, s
         yield "job", f"{job.job_id}: {job.state}; {last_line(job.message) or 'no message'}"
 
 
-def _describe_work(status: SweepStatus) -> Iterator[tuple[str, str]]:
+def _describe_work(status: SweepOverview) -> Iterator[tuple[str, str]]:
     beat = status.heartbeat
     if beat is None or beat.phase not in ("starting", "training") or status.is_stale:
         return
-    parts = [beat.activity or f"{beat.share:.0%} of this run's work"]
-    parts += [beat.waiting] if beat.waiting else []
-    if beat.trainings is not None:
-        done, total = beat.trainings
-        parts += [f"{done:,} of {format_count(total, 'training')} done"]
-    parts += [f"{beat.rate:.3g} trainings per minute"] if beat.rate is not None else []
-    parts += [f"about {format_duration(beat.eta)} left"] if beat.eta is not None else []
-    yield "work", ", ".join(parts)
+    yield "work", f"{describe_training(beat)}, {describe_points(beat)}"
     if (use := beat.use) is not None:
         packs, nodes = format_count(use.packs, "pack"), format_count(use.nodes, "node")
         cpus = f"{use.busy_cpus:g} of {format_count(use.cpus, 'CPU')}"

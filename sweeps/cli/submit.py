@@ -31,9 +31,9 @@ from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.planning.costs import check_confirmed
 from sweeps.planning.plan import set_num_points
 from sweeps.store.filesystem import DEFAULT_STORAGE
-from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
+from sweeps.store.status import read_status
 from sweeps.study import spec
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import read_study_files
@@ -216,7 +216,7 @@ def _print_stored_log(ledger: Ledger, follow: bool) -> None:
         )
     with path.open(encoding="utf-8", errors="replace") as file:
         while True:
-            beat = read_heartbeat(ledger.directory)  # before the log, whose end it announces
+            beat = read_status(ledger.directory)  # before the log, whose end it announces
             _print_log(file.read())
             if not follow or beat is None or beat.is_final or beat.is_abandoned:
                 return

@@ -202,7 +202,7 @@ def execute(
     storage: str,
     tracking_uri: str | None = None,
     address: str | None = None,
-    on_progress: Display = lambda progress: None,
+    on_progress: Display = lambda status: None,
     command: str | None = None,
     resume_command: str | None = None,
     extends: bool = False,

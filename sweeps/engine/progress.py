@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -20,13 +21,13 @@ from sweeps.analysis.flags import BELOW_FLOOR
 from sweeps.analysis.pareto import pareto_front
 from sweeps.analysis.results import meets_constraints
 from sweeps.engine.capacity import describe_wait
-from sweeps.engine.display import STOPPING, Display, SweepCounts, SweepProgress
+from sweeps.engine.display import STOPPING, Display
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
-from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
 from sweeps.store.reader import FINISHED, LedgerReader, replicate_table
+from sweeps.store.status import Outage, ResourceUse, SweepCounts, SweepStatus
 from sweeps.study.spec import Bounds, Resources, budget_seconds
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class PlannedWork:
 
 @dataclass
 class ProgressTracker:
-    """Collects workers' reports and the ledger's counts, and shows them as `SweepProgress`.
+    """Collects workers' reports and the ledger's counts, and shows them as `SweepStatus`.
 
     Reports come from the scheduler's thread; `displaying` shows them in a thread of its own.
 
@@ -385,18 +386,18 @@ class ProgressTracker:
 
     def _call_displays(self) -> None:
         with self._showing:
-            progress = self.snapshot()
+            status = self.snapshot()
             for display in list(self.displays):
                 try:
-                    display(progress)
+                    display(status)
                 except Exception as error:  # for example a closed terminal
                     self.displays.remove(display)
                     self.add_problem(
                         f"progress could not be shown: {type(error).__name__}: {error}"
                     )
 
-    def snapshot(self) -> SweepProgress:
-        """Progress as recorded so far."""
+    def snapshot(self) -> SweepStatus:
+        """Status as recorded so far."""
         with self._lock:
             # Later packs of an adaptive search change the estimate of the whole.
             self._shown_share = share = max(self._shown_share, self._share())
@@ -412,7 +413,8 @@ class ProgressTracker:
             )
             eta = self._seconds_left(now, share, trained)
             is_spent = eta == 0 and share < 1
-            return SweepProgress(
+            return SweepStatus(
+                updated_at=datetime.now(UTC),
                 points=self.work.points,
                 counts=replace(counts, failed=counts.failed + len(self._failed_points)),
                 activity=STOPPING if self._is_stopping else self.activity,

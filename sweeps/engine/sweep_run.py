@@ -10,7 +10,7 @@ from sweeps.engine.signals import StopRequest
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
 from sweeps.store.checkpoints import Checkpoint
-from sweeps.store.lease import HeartbeatWriter
+from sweeps.store.lease import RunLease
 from sweeps.store.ledger import Ledger
 from sweeps.store.reuse import ReusedSweeps
 
@@ -35,7 +35,7 @@ class SweepRun:
 
     plan: Plan
     ledger: Ledger
-    lease: HeartbeatWriter
+    lease: RunLease
     stop: StopRequest
     tracker: ProgressTracker
     reused: ReusedSweeps

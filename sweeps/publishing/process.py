@@ -34,9 +34,9 @@ from sweeps.publishing.publisher import (
     PublishOutcome,
     publish_until_ordered,
 )
-from sweeps.store.lease import Outage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
+from sweeps.store.status import Outage
 
 STORAGE_VARIABLE: Final = "SWEEPS_PUBLISHER_STORAGE"
 

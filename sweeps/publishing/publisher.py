@@ -26,10 +26,10 @@ from sweeps.analysis.text import format_count
 from sweeps.report.figures.point_svg import PICTURE_FILE, point_svg
 from sweeps.report.headline import headline
 from sweeps.report.summary import copy_summary_files
-from sweeps.store.lease import Outage, read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import PAGE_FILE, Manifest
 from sweeps.store.reader import PointReader
+from sweeps.store.status import Outage, read_status
 from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
 from tracking.errors import RejectedRecordError, TrackingError
 from tracking.sweep_run import ParentRun, Status, SweepUpdate
@@ -180,7 +180,7 @@ class Publisher:
         if now - self._live_at < _LIVE_SECONDS:
             return
         self._live_at = now
-        beat = read_heartbeat(self._ledger.directory)
+        beat = read_status(self._ledger.directory)
         if beat is None or beat.phase != "training" or beat.updated_at == self._last_heartbeat:
             return
         self._last_heartbeat = beat.updated_at

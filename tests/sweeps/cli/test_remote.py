@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sweeps.cli.remote import parse_reply
-from sweeps.cli.status import SweepStatus
+from sweeps.cli.status import SweepOverview
 from sweeps.doctor.report import Check, Report
 from sweeps.errors import InputError
 
 
-@pytest.mark.parametrize("kind", [Report, SweepStatus])
+@pytest.mark.parametrize("kind", [Report, SweepOverview])
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', "\x1b[2J", "9" * 5000])
-def test_a_malformed_reply_is_bad_input(kind: type[Report | SweepStatus], text: str) -> None:
+def test_a_malformed_reply_is_bad_input(kind: type[Report | SweepOverview], text: str) -> None:
     with pytest.raises(InputError, match="check that both sides run the same version"):
         parse_reply(kind, text)
 

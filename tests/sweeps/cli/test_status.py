@@ -18,12 +18,12 @@ from cluster.jobs import Job
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.cli import submit
 from sweeps.cli.main import app
-from sweeps.cli.status import SweepStatus, read_status
+from sweeps.cli.status import SweepOverview, read_overview
 from sweeps.cli.terminal import SUBMIT_COMMAND
 from sweeps.planning.plan import create_manifest, make_plan
-from sweeps.store.lease import Heartbeat, Outage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
+from sweeps.store.status import Outage, SweepStatus
 from sweeps.study.spec import Study
 
 SWEEP = "single"
@@ -75,7 +75,7 @@ def test_status_shows_a_sweep_with_one_replicate_and_reasons_of_failures(storage
 
 
 def test_status_names_an_outage_of_mlflow(storage: str) -> None:
-    beat = Heartbeat(
+    beat = SweepStatus(
         phase="training",
         updated_at=datetime.now(UTC),
         outage=Outage(1.7e9, "the server does not answer", 2),
@@ -142,4 +142,4 @@ def test_the_driver_of_a_job_keeps_its_status_beside_its_log(
         )
     assert file.exists() == is_job
     if is_job:
-        assert SweepStatus.model_validate_json(file.read_text()) == read_status(SWEEP, storage)
+        assert SweepOverview.model_validate_json(file.read_text()) == read_overview(SWEEP, storage)

@@ -26,13 +26,13 @@ from cluster.errors import JobError
 from cluster.jobs import Job, JobClient
 from sweeps.cli.main import app
 from sweeps.cli.remote import parse_reply, run_remotely
-from sweeps.cli.status import SweepStatus, read_status
+from sweeps.cli.status import SweepOverview, read_overview
 from sweeps.cli.submission import SweepJob, default_sweep_name, find_job, job_id
 from sweeps.cli.submit import validate_remote_study
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.plan import set_num_points
-from sweeps.store.lease import ResourceUse, read_heartbeat
 from sweeps.store.ledger import Ledger
+from sweeps.store.status import ResourceUse, read_status
 from sweeps.study.loader import load
 
 T = TypeVar("T")
@@ -212,7 +212,7 @@ def wait_until(what: str, come: Callable[[], T], meanwhile: Callable[[], None] =
 
 def _use(ledger: Ledger) -> ResourceUse | None:
     """Resources of the sweep, once as many packs as possible are in training."""
-    heartbeat = read_heartbeat(ledger.directory)
+    heartbeat = read_status(ledger.directory)
     use = None if heartbeat is None else heartbeat.use
     return use if use is not None and use.packs == use.cpus else None
 
@@ -375,8 +375,8 @@ def test_status_of_a_sweep_in_a_storage(story: Story) -> None:
 
 def test_the_front_survives_the_way_through_json(story: Story) -> None:
     result = sweeps.open_result(story.laptop.sweep, str(story.laptop.storage))
-    status = read_status(result.sweep, result.storage)
-    assert parse_reply(SweepStatus, status.model_dump_json()) == status
+    status = read_overview(result.sweep, result.storage)
+    assert parse_reply(SweepOverview, status.model_dump_json()) == status
     shown, own = status.front_frame(), result.front()
     for metric in result.objectives:
         assert list(shown[metric]) == list(own[metric])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from privnets.points import TradeoffPoint
-from sweeps.cli.status import read_status, sweep_table
+from sweeps.cli.status import read_overview, sweep_table
 from sweeps.engine.executor import execute
 from sweeps.engine.pack_sources import LimitedPacks, PlannedPacks
 from sweeps.engine.progress import is_crash
@@ -149,7 +149,7 @@ def test_points_beside_one_that_ends_its_worker_finish(
     interrupted = [reason for reason in outcome.failures.values() if "Interrupt" in reason]
     assert len(outcome.failures) == 2
     assert interrupted == [f"KeyboardInterrupt: of the model ({tmp_path}/odd.py, line 16)"]
-    status = read_status("odd", str(tmp_path))
+    status = read_overview("odd", str(tmp_path))
     assert (status.finished, status.failed, status.pending) == (2, 2, 0)
     ((_, _, _, points, failed, _),) = sweep_table(str(tmp_path)).rows
     assert (points, failed) == ("2 of 4", "2")

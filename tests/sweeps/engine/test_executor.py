@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 import privnets
 import tracking
 from sweeps.analysis.results import Result, open_result
-from sweeps.engine.display import SweepProgress
 from sweeps.engine.executor import RunOutcome, execute
 from sweeps.errors import InputError
 from sweeps.report.summary import FIGURE_FILES, SUMMARY_FILES, write_summary
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
+from sweeps.store.status import SweepStatus
 from tracking import TrackingError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def test_a_pack_that_fails_stops_no_other_and_only_missing_replicates_are_traine
     absent.unlink()
     damaged.write_bytes(damaged.read_bytes()[:-1])
     before = intact.stat().st_mtime_ns, intact.read_bytes()
-    states: list[SweepProgress] = []
+    states: list[SweepStatus] = []
     mended = execute(
         plan,
         sweep="broken",
@@ -224,7 +224,7 @@ def test_the_notice_of_a_scheduler_stops_a_run_in_order(
     """Tune has a handler of SIGUSR1 of its own, which would end the run as failed."""
     sent: list[int] = []
 
-    def announce_end(progress: SweepProgress) -> None:
+    def announce_end(progress: SweepStatus) -> None:
         if progress.use is not None and progress.use.packs and not sent:
             sent.append(signal.SIGUSR1)
             os.kill(os.getpid(), signal.SIGUSR1)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from cluster.connection import Machine
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.engine import display
 from sweeps.engine import progress as progress_module
-from sweeps.engine.display import SweepCounts, SweepProgress, display_progress
+from sweeps.engine.display import describe, describe_points, describe_training, display_progress
 from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, PlannedReplicate, set_budget
-from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
+from sweeps.store.status import Outage, ResourceUse, SweepCounts, SweepStatus
 
 
 class Clock:
@@ -139,25 +140,6 @@ def test_packs_of_a_later_round_add_to_the_work(tracker: ProgressTracker) -> Non
     assert tracker.snapshot().share == pytest.approx(1 / 4)
 
 
-def test_rate_and_time_left_are_those_of_this_run(
-    tracker: ProgressTracker, plan: Plan, ledger: Ledger, clock: Clock
-) -> None:
-    write_point(plan, ledger, 0)
-    tracker.show()
-    expect(tracker, {"p": 1.0})
-    assert (tracker.snapshot().rate, tracker.snapshot().eta) == (None, None)
-    clock.now += 60.0
-    write_point(plan, ledger, 1)
-    tracker.advance_pack("p", 0.25, "node")
-    tracker.show()
-    now = tracker.snapshot()
-    assert (now.counts.complete, now.rate, now.eta) == (
-        2,
-        pytest.approx(0.25),
-        pytest.approx(180.0),
-    )
-
-
 @pytest.mark.parametrize(("budget", "left"), [(3, 120.0), ("90s", 30.0), (9, 180.0), ("1h", 180.0)])
 def test_the_time_left_ends_with_the_budget_of_the_run(
     budget: int | str, left: float, plan: Plan, ledger: Ledger, clock: Clock
@@ -175,11 +157,6 @@ def test_the_time_left_ends_with_the_budget_of_the_run(
     now = tracker.snapshot()
     spent = (None, "the budget is spent: the last packs end")
     assert ((now.eta, now.waiting) == spent) == (budget == "90s")
-
-
-def test_nothing_is_done_before_packs_are_expected(tracker: ProgressTracker) -> None:
-    now = tracker.snapshot()
-    assert (now.share, now.eta) == (0.0, None)
 
 
 def test_a_pack_is_in_training_from_its_start_until_its_node_is_gone(
@@ -251,17 +228,6 @@ def test_a_node_that_ends_after_its_workers_is_named(
     assert last == "Warning: node there was lost, with its workers"
 
 
-def test_an_idle_node_that_leaves_long_after_a_worker_was_lost_on_it_is_no_loss(
-    tracker: ProgressTracker, clock: Clock
-) -> None:
-    train_on(tracker, ["a", "b"])
-    tracker.lose_pack("a", "any")
-    losses = tracker.snapshot().warning_count
-    clock.now += 14_400.0  # then the autoscaler removes the node
-    list_machines(tracker, ["b"])
-    assert tracker.snapshot().warning_count == losses == 1
-
-
 def test_packs_without_a_cost_end_at_once_also_with_a_budget(plan: Plan, ledger: Ledger) -> None:
     limited = replace(plan, study=set_budget(plan.study, 3))
     tracker = make_tracker(limited, ledger)
@@ -289,9 +255,9 @@ def test_a_sweep_that_waits_for_resources_says_so_and_estimates_no_time(
 def test_a_display_that_fails_is_recorded_once_and_not_called_again(
     tracker: ProgressTracker,
 ) -> None:
-    calls: list[SweepProgress] = []
+    calls: list[SweepStatus] = []
 
-    def broken(progress: SweepProgress) -> None:
+    def broken(progress: SweepStatus) -> None:
         calls.append(progress)
         raise BrokenPipeError(32, "Broken pipe")
 
@@ -306,7 +272,7 @@ def test_a_display_that_fails_is_recorded_once_and_not_called_again(
 def test_a_ledger_that_cannot_be_listed_for_a_while_is_recorded_and_read_later(
     tracker: ProgressTracker, ledger: Ledger
 ) -> None:
-    states: list[SweepProgress] = []
+    states: list[SweepStatus] = []
     tracker.displays.append(states.append)
     folder = Path(ledger.directory.path)
     folder.mkdir()
@@ -319,15 +285,10 @@ def test_a_ledger_that_cannot_be_listed_for_a_while_is_recorded_and_read_later(
     assert (len(states), len(tracker.problems)) == (1, 1)
 
 
-def test_an_interrupt_is_not_recorded_as_a_problem(tracker: ProgressTracker) -> None:
-    with pytest.raises(KeyboardInterrupt), tracker.recording("anything failed"):
-        raise KeyboardInterrupt
-
-
 def test_displays_are_called_while_the_block_runs_and_at_its_end(
     tracker: ProgressTracker, plan: Plan, ledger: Ledger
 ) -> None:
-    states: list[SweepProgress] = []
+    states: list[SweepStatus] = []
     tracker.displays.append(states.append)
     with tracker.displaying():
         expect(tracker, {"p": 1.0})
@@ -336,10 +297,11 @@ def test_displays_are_called_while_the_block_runs_and_at_its_end(
     assert (states[-1].counts.complete, states[-1].share) == (1, 1.0)
 
 
-_STATE = SweepProgress(points=64, share=0.5, eta=7.0)
+_NOW = datetime.now(UTC)
+_STATE = SweepStatus(updated_at=_NOW, points=64, share=0.5, eta=7.0)
 
 
-def state_with(**changes: object) -> SweepProgress:
+def state_with(**changes: object) -> SweepStatus:
     return _STATE.model_copy(update=changes)
 
 
@@ -347,7 +309,7 @@ def test_without_a_terminal_a_line_appears_now_and_then(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counts = SweepCounts(complete=6, failed=1, front=3, best={"utility/accuracy": 0.9})
-    state = SweepProgress(points=24, counts=counts, share=0.25, rate=12.0, eta=90.0)
+    state = SweepStatus(updated_at=_NOW, points=24, counts=counts, share=0.25, rate=12.0, eta=90.0)
     with display_progress() as show:
         for _ in range(250):
             clock.now += 0.1
@@ -390,10 +352,10 @@ def test_80_columns_are_enough_for_the_metrics_of_the_quickstart() -> None:
     assert "…" not in draw(state, [80])[0]
 
 
-def draw(state: SweepProgress, widths: Sequence[int]) -> list[str]:
+def draw(state: SweepStatus, widths: Sequence[int]) -> list[str]:
     """Text of a block drawn on a terminal of each of these widths in turn."""
     block = display.ProgressBlock()
-    block.progress = state
+    block.status = state
     texts = []
     for width in widths:
         output = io.StringIO()
@@ -472,21 +434,23 @@ def test_an_outage_of_mlflow_and_its_end_are_printed_once(
     ],
 )
 def test_time_left_is_rounded(share: float, eta: float, text: str) -> None:
-    assert state_with(share=share, eta=eta).describe_training() == text
+    assert describe_training(state_with(share=share, eta=eta)) == text
 
 
 def test_points_are_counted_beside_packs_in_training_and_replicates() -> None:
     use = ResourceUse(packs=1, nodes=1, busy_nodes=1, cpus=2, busy_cpus=1, gpus=0, busy_gpus=0)
-    assert str(state_with(use=use)) == (
+    assert describe(state_with(use=use)) == (
         "50% trained, about 7 seconds left, 0 of 64 points done, 1 pack running"
     )
     counts = SweepCounts(complete=1)
-    state = SweepProgress(points=12, counts=counts, share=0.52, rate=0.1, trainings=(25, 48))
-    assert state.describe_points() == ("1 of 12 points done (25 of 48 trainings), 0.1 per minute")
+    state = SweepStatus(
+        updated_at=_NOW, points=12, counts=counts, share=0.52, rate=0.1, trainings=(25, 48)
+    )
+    assert describe_points(state) == ("1 of 12 points done (25 of 48 trainings), 0.1 per minute")
     later = state.model_copy(update={"trained_before": 24})
-    assert str(later) == (
+    assert describe(later) == (
         "52% of this run trained, 1 of 12 points done (25 of 48 trainings, 24 at the start), "
         "0.1 per minute"
     )
-    single = SweepProgress(points=1, trainings=(0, 1))
-    assert single.describe_points() == "0 of 1 point done"
+    single = SweepStatus(updated_at=_NOW, points=1, trainings=(0, 1))
+    assert describe_points(single) == "0 of 1 point done"

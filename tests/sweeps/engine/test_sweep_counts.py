@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.engine.display import SweepCounts
 from sweeps.engine.progress import SweepCounter
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
+from sweeps.store.status import SweepCounts
 
 OBJECTIVES = {"privacy/advantage": "min", "utility/accuracy": "max"}
 

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 import privnets
-from sweeps.engine.display import SweepProgress
+from sweeps.engine.display import describe
 from sweeps.engine.executor import execute
 from sweeps.planning.calibration import Calibration, CalibrationSettings, cached_curves, calibrate
 from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key
 from sweeps.planning.plan import Plan, PlannedReplicate, make_plan
+from sweeps.store.status import SweepStatus
 from sweeps.study.spec import Resources, Study
 
 if TYPE_CHECKING:
@@ -148,9 +149,9 @@ def test_an_interrupted_sweep_ends_while_pack_sizes_are_measured(
 ) -> None:
     messages = []
 
-    def interrupt(progress: SweepProgress) -> None:
-        if not messages and "measuring" in str(progress.activity):
-            messages.append(str(progress))
+    def interrupt(status: SweepStatus) -> None:
+        if not messages and "measuring" in str(status.activity):
+            messages.append(describe(status))
             os.kill(os.getpid(), signal.SIGINT)
 
     outcome = execute(
@@ -170,6 +171,7 @@ LOGICAL = """
 import ray, sys
 from test_calibration_on_ray import make_game_plan, replicates
 from sweeps.errors import InputError
+from sweeps.engine.display import describe
 from sweeps.engine.executor import execute
 from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.engine.capacity import cluster_capacity

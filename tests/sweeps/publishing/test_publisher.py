@@ -37,10 +37,10 @@ from sweeps.publishing.publisher import (
     publish_until_ordered,
 )
 from sweeps.report.headline import headline
-from sweeps.store.lease import Heartbeat, Outage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import PAGE_FILE, Manifest, read_manifest, read_runs_page, write_manifest
 from sweeps.store.reader import PointReader
+from sweeps.store.status import Outage, SweepStatus
 from sweeps.study.loader import load
 from tracking import runs
 from tracking.sweep_run import find_parent
@@ -142,7 +142,7 @@ def test_progress_and_losses_are_published_while_training_runs_once_per_heartbea
     uri: str, ledger: Ledger, manifest: Manifest
 ) -> None:
     publisher = Publisher(ledger, manifest, uri)
-    beat = Heartbeat(
+    beat = SweepStatus(
         phase="training", updated_at=datetime.now(UTC), share=0.25, trainings=(2, 8),
         live={"loss/releaser": 1.5},
     )  # fmt: skip

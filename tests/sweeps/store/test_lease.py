@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,19 +20,16 @@ import torch
 from pyarrow import fs
 from test_ledger import parquet_of, point
 
-from sweeps.engine.display import SweepProgress
 from sweeps.errors import InputError
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.filesystem import Directory
 from sweeps.store.lease import (
-    Heartbeat,
-    ResourceUse,
     RunSupersededError,
     acquire_lease,
     check_lease,
-    read_heartbeat,
 )
 from sweeps.store.ledger import Ledger
+from sweeps.store.status import ResourceUse, SweepCounts, SweepStatus, read_status
 
 _HOLDER = """
 import sys
@@ -41,7 +40,8 @@ with acquire_lease(Ledger(sys.argv[1], "sweep").directory):
     sys.stdin.read()
 """
 _USE = ResourceUse(packs=2, nodes=3, busy_nodes=2, cpus=8.0, busy_cpus=2.0, gpus=0.0, busy_gpus=0.0)
-_PROGRESS = SweepProgress(points=4, share=0.25, rate=2.5, eta=60.0, use=_USE)
+_NOW = datetime.now(UTC)
+_STATUS = SweepStatus(updated_at=_NOW, points=4, share=0.25, rate=2.5, eta=60.0, use=_USE)
 
 
 @pytest.fixture
@@ -319,8 +319,8 @@ def test_temporary_files_behind_a_link_are_kept(ledger: Ledger, tmp_path: Path) 
 def test_last_heartbeat_shows_the_last_progress(ledger: Ledger) -> None:
     with acquire_lease(ledger.directory) as writer:
         writer.phase = "training"
-        writer.update(_PROGRESS)
-    heartbeat = read_heartbeat(ledger.directory)
+        writer.update(_STATUS)
+    heartbeat = read_status(ledger.directory)
     assert heartbeat is not None
     assert (heartbeat.phase, heartbeat.is_final) == ("ended", True)
     shown = (heartbeat.share, heartbeat.rate, heartbeat.eta, heartbeat.use)
@@ -331,7 +331,7 @@ def test_last_heartbeat_shows_the_last_progress(ledger: Ledger) -> None:
 def test_driver_that_raises_has_stopped(ledger: Ledger) -> None:
     with pytest.raises(KeyboardInterrupt), acquire_lease(ledger.directory):
         raise KeyboardInterrupt
-    heartbeat = read_heartbeat(ledger.directory)
+    heartbeat = read_status(ledger.directory)
     assert heartbeat is not None
     assert heartbeat.phase == "stopped"
 
@@ -370,11 +370,10 @@ def test_superseded_driver_writes_no_heartbeat(ledger: Ledger) -> None:
 )
 def test_damaged_heartbeat_counts_as_none(ledger: Ledger, content: bytes) -> None:
     ledger.directory.write("progress.json", content)
-    assert read_heartbeat(ledger.directory) is None
+    assert read_status(ledger.directory) is None
 
 
-def test_heartbeat_survives_json() -> None:
-    heartbeat = Heartbeat.model_validate(
-        {"phase": "training", "updated_at": "2026-01-01T00:00:00Z", "use": _USE, "rate": 1.5}
-    )
-    assert Heartbeat.model_validate_json(heartbeat.model_dump_json()) == heartbeat
+def test_status_survives_json() -> None:
+    counts = SweepCounts(best={"bound/release": math.inf})
+    status = _STATUS.model_copy(update={"counts": counts})
+    assert SweepStatus.model_validate_json(status.model_dump_json()) == status
