@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from sweeps.analysis.pareto import attainment as attainment
     from sweeps.analysis.pareto import hypervolume as hypervolume
     from sweeps.analysis.pareto import pareto_front as pareto_front
-    from sweeps.cli.submission import submit as submit
     from sweeps.engine.executor import extend as extend
     from sweeps.engine.executor import run as run
     from sweeps.planning.frontier.sampler import FrontierSampler as FrontierSampler
+    from sweeps.remote.submission import submit as submit
     from sweeps.report import display
     from sweeps.study.loader import load as load
     from sweeps.study.spec import Study as Study
@@ -37,7 +37,7 @@ _DEFINED_IN = {
     "open_result": "sweeps.report.display:open_displayed",
     "pareto_front": "sweeps.analysis.pareto",
     "run": "sweeps.engine.executor",
-    "submit": "sweeps.cli.submission",
+    "submit": "sweeps.remote.submission",
 }
 __all__ = list(_DEFINED_IN)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,22 +13,22 @@ from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from privnets import data as datasets
-from sweeps.cli.options import AnyAddress, Command, CommandGroup, Data, Json, is_job_server
-from sweeps.cli.remote import check_remote_path, parse_reply, run_remotely
+from sweeps.cli.options import AnyAddress, Command, CommandGroup, Data, Json
 from sweeps.cli.terminal import print_rows, say
-from sweeps.engine.node_data import (
+from sweeps.engine.node_data import LIST_SECONDS
+from sweeps.remote.commands import check_remote_path
+from sweeps.remote.environment import is_job_server
+from sweeps.remote.node_data import (
     FETCH_SECONDS,
-    LIST_SECONDS,
     NodeData,
+    ask_nodes,
     data_variables,
     fetch_local,
     local_data,
     place_of,
-    run_on_nodes,
 )
 
 _NODES = TypeAdapter(dict[str, NodeData])
-_JOB_SECONDS = 120.0  # Ray needs them to start a job.
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False)
 
@@ -48,7 +48,7 @@ def list_datasets(address: AnyAddress = None, data: Data = None, json: Json = Fa
         os.environ.update(data_variables(data))
         _print_datasets()
     else:
-        _print_nodes(_ask_nodes(address, ["list"], data, LIST_SECONDS, local_data), json)
+        _print_nodes(ask_nodes(address, ["list"], data, LIST_SECONDS, local_data), json)
 
 
 @app.command("fetch", cls=Command)
@@ -83,7 +83,7 @@ def fetch_dataset(
     if is_job_server(address):
         check_remote_path("--from", source)
     words = ["fetch", name, *([] if source is None else ["--from", source])]
-    nodes = _ask_nodes(address, words, data, FETCH_SECONDS, fetch_local, name, source)
+    nodes = ask_nodes(address, words, data, FETCH_SECONDS, fetch_local, name, source)
     _print_nodes(nodes, json)
 
 
@@ -110,23 +110,6 @@ def _download(name: str) -> list[Path]:
             progress.update(tasks[file], completed=done)
 
         return datasets.fetch(name, report)
-
-
-def _ask_nodes(
-    address: str,
-    words: list[str],
-    directory: str | None,
-    seconds: float,
-    function: Callable[..., NodeData],
-    *arguments: object,
-) -> dict[str, NodeData]:
-    """Calls a function on every node; a job server runs `sweeps data` with `words` for it."""
-    if not is_job_server(address):
-        return run_on_nodes(address, directory, seconds, function, *arguments)
-    check_remote_path("--data", directory)
-    words = ["data", *words, "--address", "auto", "--json"]
-    reply = run_remotely(address, words, data=directory, timeout=seconds + _JOB_SECONDS)
-    return parse_reply(dict[str, NodeData], reply)
 
 
 def _print_nodes(nodes: Mapping[str, NodeData], as_json: bool) -> None:

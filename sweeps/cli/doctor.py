@@ -10,12 +10,12 @@ import typer
 from rich.text import Text
 
 from cluster.jobs import JobClient
-from sweeps.cli.options import AnyAddress, Data, Json, Storage, TrackingUri, is_job_server
-from sweeps.cli.remote import examine_remotely
+from sweeps.cli.options import AnyAddress, Data, Json, Storage, TrackingUri
 from sweeps.cli.terminal import print_rows
-from sweeps.doctor.examination import examine
-from sweeps.doctor.report import Report
-from sweeps.engine.node_data import data_variables
+from sweeps.remote.doctor import Report, examine_remotely
+from sweeps.remote.environment import is_job_server
+from sweeps.remote.examination import examine
+from sweeps.remote.node_data import data_variables
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import read_study_files
 

@@ -14,20 +14,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from sweeps.errors import InputError, describe_choices
+from sweeps.remote.environment import ADDRESS_VARIABLE, default_job_server, is_job_server
 
-ADDRESS_VARIABLE: Final = "RAY_ADDRESS"
 _NUMBERS: Final = {int: "a whole number", float: "a number"}
-
-
-def is_job_server(address: str | None) -> bool:
-    """Returns whether an address is that of a job server, not of a Ray to join."""
-    return address is not None and address.startswith(("http://", "https://"))
-
-
-def default_job_server() -> str | None:
-    """Returns the job server that RAY_ADDRESS names; None if it names none."""
-    address = os.environ.get(ADDRESS_VARIABLE)
-    return address if is_job_server(address) else None
 
 
 def _ray_to_join(given: str | None) -> str | None:

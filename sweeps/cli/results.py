@@ -32,11 +32,11 @@ from sweeps.cli.options import (
     Storage,
     Sweep,
 )
-from sweeps.cli.remote import connect_job_server
-from sweeps.cli.submission import fetch_archive
 from sweeps.cli.terminal import print_table, say, say_sentence
 from sweeps.errors import InputError
 from sweeps.planning.continuation import names_user_files
+from sweeps.remote.commands import connect_job_server
+from sweeps.remote.submission import fetch_archive
 from sweeps.report.comparison_tables import comparison_table, contrast_table
 from sweeps.report.display import load_plots
 from sweeps.report.findings import findings_markdown, findings_text, judge_sweep

@@ -30,8 +30,7 @@ from sweeps.cli.options import (
     TrackingUri,
     Yes,
 )
-from sweeps.cli.status import status_file
-from sweeps.cli.terminal import SUBMIT_COMMAND, command_line, print_table, say
+from sweeps.cli.terminal import command_line, print_table, say
 from sweeps.engine.display import display_progress, print_line
 from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
 from sweeps.engine.signals import Interrupted
@@ -44,6 +43,8 @@ from sweeps.planning.continuation import (
 )
 from sweeps.planning.costs import check_confirmed
 from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
+from sweeps.remote.environment import SUBMIT_COMMAND
+from sweeps.remote.status import status_file
 from sweeps.store.filesystem import DEFAULT_STORAGE, absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, choose_tracking_uri, read_manifest

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cluster.errors import JobError, UnreachableError
 from cluster.jobs import Job, JobClient
 from privnets.credentials import redact
 from sweeps.cli.options import (
@@ -21,23 +21,29 @@ from sweeps.cli.options import (
     Study,
     Sweep,
     Yes,
-    default_job_server,
 )
-from sweeps.cli.remote import address_option, connect_job_server, examine_remotely
-from sweeps.cli.submission import STOP_SECONDS, SweepJob, find_job, job_id, prepare_job, submit_job
 from sweeps.cli.terminal import command_line, say
-from sweeps.doctor.report import Check
-from sweeps.errors import InputError, StudyError, make_printable
-from sweeps.planning.costs import check_confirmed
+from sweeps.errors import InputError, make_printable
 from sweeps.planning.plan import set_num_points
+from sweeps.remote.commands import connect_job_server
+from sweeps.remote.doctor import Check, examine_remotely
+from sweeps.remote.environment import address_option, default_job_server
+from sweeps.remote.logs import job_log, stored_log
+from sweeps.remote.submission import (
+    STOP_SECONDS,
+    SweepJob,
+    find_job,
+    job_id,
+    prepare_job,
+    stop_job,
+    submit_job,
+    validate_remote_study,
+)
 from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import read_manifest
-from sweeps.store.status import read_status
 from sweeps.study import spec
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import read_study_files
-from sweeps.study.validation import validate_study
 
 _TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 _OTHER_ENVIRONMENT = (
@@ -81,11 +87,6 @@ _Packages = Annotated[
 _NoCheck = Annotated[
     bool, typer.Option("--no-check", help="Submit without checking the cluster first.")
 ]
-_POLL_SECONDS = 2.0
-_POLL_PAUSE = 20.0  # The whole log is sent each time: wait 20 times as long as that takes.
-_RECONNECT_SECONDS = 600.0
-_LINE_SECONDS = 10.0
-_SPARE_SECONDS = 60.0  # Ray needs time to notice the end of a job.
 
 
 def submit(
@@ -139,15 +140,13 @@ def logs(
     connection is restored for up to ten minutes. Otherwise reads a storage that this machine sees.
     """
     if address is None and (storage is not None or default_job_server() is None):
-        _print_stored_log(Ledger(storage or DEFAULT_STORAGE, sweep), follow)
-        return
-    client = connect_job_server(address)
-    job = find_job(client, sweep)
-    if not follow:
-        _print_log(client.log(job.job_id))
-        return
+        parts = stored_log(Ledger(storage or DEFAULT_STORAGE, sweep), follow=follow)
+    else:
+        client = connect_job_server(address)
+        parts = job_log(client, sweep, partial(say, err=True), follow=follow)
     try:
-        _follow(client, sweep)
+        for text in parts:
+            typer.echo(make_printable(redact(text)), nl=False)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -162,24 +161,14 @@ def stop(sweep: Sweep, address: JobServer = None) -> None:
     if not job.is_active:
         typer.echo(f"sweep {sweep} is not running: its job is {job.state}")
         return
-    client.stop(job.job_id)
     typer.echo(f"stopping {sweep}: packs in training are kept as checkpoints ...", err=True)
     began = time.monotonic()
     try:
-        ended = _wait_for_end(client, job.job_id)
+        ended = stop_job(client, job.job_id, _print_wait)
     except KeyboardInterrupt:
         typer.echo("It is still stopping; sweeps status shows when it has ended.", err=True)
         raise typer.Exit(130) from None
     _print_stopped(sweep, ended, time.monotonic() - began)
-
-
-def validate_remote_study(study: spec.Study, is_confirmed: bool) -> tuple[str, ...]:
-    """Validates a study without its data, which only the cluster needs; returns notes on it."""
-    validated = validate_study(study, data=False)
-    if validated.errors:
-        raise StudyError(validated.errors)
-    check_confirmed(study, validated.configs, is_confirmed)
-    return validated.notes
 
 
 def _print_submitted(client: JobClient, job: SweepJob, outcome: str) -> None:
@@ -205,72 +194,8 @@ def _describe(check: Check) -> str:
     return f"{check.subject}{f' on {check.node}' if check.node else ''}: {check.found}"
 
 
-def _print_stored_log(ledger: Ledger, follow: bool) -> None:
-    """Prints the log in a sweep's directory; while its driver runs, also what follows."""
-    read_manifest(ledger)  # raises an error if there is no such sweep
-    path = ledger.log_path
-    if path is None or not path.exists():
-        raise InputError(
-            f"the sweep {ledger.sweep!r} has no log in {ledger.directory.path}: only runs that "
-            "write to a local directory have one; for a submitted sweep give --address"
-        )
-    with path.open(encoding="utf-8", errors="replace") as file:
-        while True:
-            beat = read_status(ledger.directory)  # before the log, whose end it announces
-            _print_log(file.read())
-            if not follow or beat is None or beat.is_final or beat.is_abandoned:
-                return
-            time.sleep(_POLL_SECONDS)
-
-
-def _follow(client: JobClient, sweep: str) -> None:
-    """Prints the log of a sweep's job as it grows, until the job has ended.
-
-    A head that was replaced does not know the job until the sweep is submitted again.
-    """
-    printed, lost_at = 0, None
-    while True:
-        began = time.monotonic()
-        try:
-            job = find_job(client, sweep)
-            text = client.log(job.job_id)
-        except (UnreachableError, JobError, InputError) as error:
-            if lost_at is None:
-                say(f"Connection lost, trying again: {error}", err=True)
-            lost_at = lost_at or began
-            if began - lost_at > _RECONNECT_SECONDS:
-                raise
-            time.sleep(_POLL_SECONDS)
-            continue
-        if lost_at is not None:
-            typer.echo("Connected again.", err=True)
-        lost_at, printed = None, printed if len(text) >= printed else 0
-        _print_log(text[printed:])
-        printed = len(text)
-        if not job.is_active:
-            return
-        time.sleep(max(_POLL_SECONDS, _POLL_PAUSE * (time.monotonic() - began)))
-
-
-def _print_log(text: str) -> None:
-    typer.echo(make_printable(redact(text)), nl=False)
-
-
-def _wait_for_end(client: JobClient, job_id: str) -> Job:
-    began = last_line_at = time.monotonic()
-    for job in client.follow(job_id):
-        now = time.monotonic()
-        if not job.is_active:
-            return job
-        if now - began > STOP_SECONDS + _SPARE_SECONDS:
-            break
-        if now - last_line_at >= _LINE_SECONDS:
-            last_line_at = now
-            typer.echo(f"waiting for {now - began:.0f} s ...", err=True)
-    raise JobError(
-        f"the job {job_id} has not ended within {STOP_SECONDS + _SPARE_SECONDS:.0f} s; read its "
-        "log with sweeps logs, or run sweeps stop again"
-    )
+def _print_wait(seconds: float) -> None:
+    typer.echo(f"waiting for {seconds:.0f} s ...", err=True)
 
 
 def _print_stopped(sweep: str, job: Job, seconds: float) -> None:

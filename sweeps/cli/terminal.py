@@ -8,7 +8,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import typer
 from rich.box import HEAVY_HEAD
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from sweeps.analysis.tables import Table
 from privnets.credentials import redact
 from sweeps.errors import make_printable
-
-SUBMIT_COMMAND: Final = "SWEEPS_SUBMITTED_BY"
-"""Environment variable of a cluster's job: the command line that submitted the sweep."""
+from sweeps.remote.environment import SUBMIT_COMMAND
 
 _TEXT_WIDTH = 100
 _GAP = re.compile(r"(?<=[/_])|(?<!±)\s")

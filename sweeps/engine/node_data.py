@@ -1,20 +1,12 @@
-"""Data sets on the nodes of a cluster: one Ray task per node lists, fetches or checks them.
-
-Each node reads and writes its own data directory; no data pass through the driver.
-"""
+"""Checks that every node of a cluster has the data of a plan, by one Ray task per node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
-
-from cluster.connection import connect
 from cluster.nodes import NoAnswer, node_names, on_every_node
-from privnets import data
 from privnets.data import user_files
-from privnets.data.bundled import BundledSource
 from privnets.data.user_files import portable_folder, set_portable_folder
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.continuation import names_user_files
@@ -24,50 +16,12 @@ from sweeps.study.spec import StudySource
 from sweeps.study.validation import validate_study
 
 LIST_SECONDS: Final = 120.0
-FETCH_SECONDS: Final = 3600.0
 
 _FETCH_ADVICE = (
     "`sweeps data fetch NAME --address ADDRESS` fetches a data set on every node; add --from DIR "
     "to copy it from a directory that all nodes see. A file of your own must have the same path "
     "on every node; `sweeps submit` ships those beside the study"
 )
-
-
-class NodeData(BaseModel):
-    """State and place of each data set of one node, or the files it fetched, or its failure."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    sets: dict[str, tuple[str, str]] = {}
-    files: tuple[str, ...] = ()
-    problem: str | None = None
-
-
-def data_variables(directory: str | None) -> dict[str, str]:
-    """Returns the environment variables that select a data directory."""
-    return {} if directory is None else {"PRIVNETS_DATA": directory}
-
-
-def run_on_nodes(
-    address: str,
-    directory: str | None,
-    seconds: float,
-    function: Callable[..., NodeData],
-    *arguments: object,
-) -> dict[str, NodeData]:
-    """Joins a Ray, and calls `local_data` or `fetch_local` on every node within `seconds` each.
-
-    Returns:
-        Results by node name.
-    """
-    variables = data_variables(directory)
-    with connect(address):
-        answers = on_every_node(function, *arguments, seconds=seconds, environment=variables)
-    names = node_names(answers)
-    return {
-        names[node]: NodeData(problem=_reason(a)) if isinstance(a, NoAnswer) else a
-        for node, a in answers.items()
-    }
 
 
 def check_data_on_nodes(plan: Plan) -> None:
@@ -88,17 +42,6 @@ def check_data_on_nodes(plan: Plan) -> None:
         raise InputError(f"{'; '.join(lines)}. {_FETCH_ADVICE}")
 
 
-def local_data() -> NodeData:
-    """Returns the data sets of this machine."""
-    return NodeData(sets={name: (data.status(name), place_of(name)) for name in data.names()})
-
-
-def fetch_local(name: str, source: str | None) -> NodeData:
-    """Fetches a data set to this machine, once for all processes that ask at the same time."""
-    paths = data.fetch(name) if source is None else data.copy(name, source)
-    return NodeData(files=tuple(map(str, paths)))
-
-
 def local_fingerprints(
     study: Mapping[str, Any], folder: str = ".", file: str = "study"
 ) -> dict[str, str]:
@@ -117,21 +60,13 @@ def local_fingerprints(
     return data_fingerprints(str(study["experiment"]), validated.configs)
 
 
-def place_of(name: str) -> str:
-    """Returns the directory of a data set, or the package that ships it."""
-    source = data.DATASETS.get(name)
-    if source.info.files or source.info.lists:
-        return str(source.info.folder)
-    is_bundled = isinstance(source, BundledSource)
-    return "scikit-learn" if is_bundled else type(source).__module__.partition(".")[0]
-
-
 def _data_problem(expected: Mapping[str, str], answer: Mapping[str, str] | NoAnswer) -> str | None:
     if isinstance(answer, NoAnswer):
-        return None if answer.is_lost else _reason(answer).rstrip(".")
+        return None if answer.is_lost else no_data_reason(answer).rstrip(".")
     others = sorted(name for name in expected if answer.get(name) != expected[name])
     return f"its {', '.join(others)} differs from the driver's" if others else None
 
 
-def _reason(answer: NoAnswer) -> str:
+def no_data_reason(answer: NoAnswer) -> str:
+    """Returns why a node gave no answer, without the name of the error."""
     return answer.reason.removeprefix("DataError: ").removeprefix("StudyError: ")

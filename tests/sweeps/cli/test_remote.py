@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sweeps.cli.remote import parse_reply
-from sweeps.cli.status import SweepOverview
-from sweeps.doctor.report import Check, Report
 from sweeps.errors import InputError
+from sweeps.remote.commands import parse_reply
+from sweeps.remote.doctor import Check, Report
+from sweeps.remote.status import SweepOverview
 
 
 @pytest.mark.parametrize("kind", [Report, SweepOverview])

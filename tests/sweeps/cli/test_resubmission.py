@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cluster.jobs import Job, JobState
-from sweeps.cli.submission import SweepJob, check_same_sweep, default_sweep_name
 from sweeps.errors import InputError
+from sweeps.remote.submission import SweepJob, check_same_sweep, default_sweep_name
 
 SWEEP_JOB = SweepJob({"name": "s"}, "s", "/shared", "http://mlflow:5000", "/data")
 

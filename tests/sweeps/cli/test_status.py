@@ -18,9 +18,10 @@ from cluster.jobs import Job
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.cli import submit
 from sweeps.cli.main import app
-from sweeps.cli.status import SweepOverview, read_overview
-from sweeps.cli.terminal import SUBMIT_COMMAND
 from sweeps.planning.plan import create_manifest, make_plan
+from sweeps.remote import logs
+from sweeps.remote.environment import SUBMIT_COMMAND
+from sweeps.remote.status import SweepOverview, read_overview
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.store.status import Outage, SweepStatus
@@ -121,7 +122,7 @@ class _ReplacedHead:
 def test_following_a_log_survives_a_head_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     head = _ReplacedHead()
     monkeypatch.setattr(submit, "connect_job_server", lambda address: head)
-    monkeypatch.setattr(submit, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(logs, "_POLL_SECONDS", 0.0)
     shown = CliRunner().invoke(app, ["logs", SWEEP, "--follow", "--address", head.address])
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.splitlines() == ["old: one", "old: two", "new: one", "new: two"]
@@ -133,7 +134,9 @@ def test_following_a_log_survives_a_head_that_is_replaced(monkeypatch: pytest.Mo
 def test_the_driver_of_a_job_keeps_its_status_beside_its_log(
     storage: str, tmp_path: Path, is_job: bool
 ) -> None:
-    code = f"from sweeps.cli.status import status_file\nwith status_file({SWEEP!r}, {storage!r}): 0"
+    code = (
+        f"from sweeps.remote.status import status_file\nwith status_file({SWEEP!r}, {storage!r}): 0"
+    )
     log, file = tmp_path / "job-driver-sweep-single.log", tmp_path / "job-driver-sweep-single.json"
     environment = {SUBMIT_COMMAND: "sweeps submit"} if is_job else {}
     with log.open("w") as output:

@@ -25,12 +25,17 @@ import sweeps
 from cluster.errors import JobError
 from cluster.jobs import Job, JobClient
 from sweeps.cli.main import app
-from sweeps.cli.remote import parse_reply, run_remotely
-from sweeps.cli.status import SweepOverview, read_overview
-from sweeps.cli.submission import SweepJob, default_sweep_name, find_job, job_id
-from sweeps.cli.submit import validate_remote_study
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.plan import set_num_points
+from sweeps.remote.commands import parse_reply, run_remotely
+from sweeps.remote.status import SweepOverview, read_overview
+from sweeps.remote.submission import (
+    SweepJob,
+    default_sweep_name,
+    find_job,
+    job_id,
+    validate_remote_study,
+)
 from sweeps.store.ledger import Ledger
 from sweeps.store.status import ResourceUse, read_status
 from sweeps.study.loader import load

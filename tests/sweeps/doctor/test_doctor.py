@@ -13,8 +13,8 @@ from doctor_report import doctor
 from mlflow_server import free_port
 
 from cluster import Machine
-from sweeps.doctor.examination import check_capacity
-from sweeps.doctor.report import Check, check_clock, check_versions, merge_nodes
+from sweeps.remote.doctor import Check, check_clock, check_versions, merge_nodes
+from sweeps.remote.examination import check_capacity
 from sweeps.study.loader import load
 from tracking.server import team_server
 

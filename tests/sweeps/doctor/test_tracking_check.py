@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mlflow_server import answering_server, free_port
 
-from sweeps.doctor.examination import check_tracking
+from sweeps.remote.examination import check_tracking
 
 
 @pytest.mark.parametrize("here", [True, False])

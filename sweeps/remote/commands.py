@@ -5,26 +5,18 @@ Every user of the cluster can read the arguments and the files of a job.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from cluster.auth import is_loopback
 from cluster.errors import JobError
 from cluster.jobs import JobClient, last_line
 from cluster.submission import COMMAND_SECONDS, JobSpec, run_command
 from privnets.credentials import holds_secret
-from sweeps.cli.options import ADDRESS_VARIABLE, default_job_server
-from sweeps.doctor.report import CLIENT, Check, Report, check_authentication, check_versions
 from sweeps.errors import InputError
-from sweeps.store.manifest import installed_versions
-from sweeps.study.shipped_files import PACKAGES, shipped_name
-from sweeps.study.spec import Study
+from sweeps.remote.environment import ADDRESS_VARIABLE, default_job_server
+from sweeps.study.shipped_files import PACKAGES
 
 T = TypeVar("T")
 
@@ -33,9 +25,6 @@ TRACKING_ADVICE: Final = (
     "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment of the cluster's "
     "head, or write ~/.mlflow/credentials there with mode 0600"
 )
-
-_DOCTOR_SECONDS = 300.0
-_TLS_ADVICE = "use https:// (a proxy with TLS before the head), an SSH tunnel or a private network"
 
 
 def connect_job_server(address: str | None) -> JobClient:
@@ -46,11 +35,6 @@ def connect_job_server(address: str | None) -> JobClient:
             f"no cluster address; give --address http://HEAD:8265, or set {ADDRESS_VARIABLE} to it"
         )
     return JobClient(address)
-
-
-def address_option(address: str) -> str:
-    """Returns the option that repeats an address; empty if RAY_ADDRESS names it."""
-    return "" if os.environ.get(ADDRESS_VARIABLE) == address else f" --address {address}"
 
 
 def check_public(option: str, value: str | None, remedy: str) -> None:
@@ -117,42 +101,3 @@ def parse_reply(kind: type[T], text: str) -> T:
             f"cannot parse the cluster's reply ({error.errors()[0]['msg']}); check that both "
             "sides run the same version"
         ) from error
-
-
-def examine_remotely(
-    client: JobClient,
-    storage: str | None,
-    tracking_uri: str | None,
-    study: Study | None,
-    data: str | None,
-    files: Mapping[str, bytes] = MappingProxyType({}),
-) -> Report:
-    """Runs the checks on a cluster's head, and those that only this machine can make.
-
-    Args:
-        files: Files of the study, by their paths from its folder.
-    """
-    check_remote_path("--storage", storage)
-    check_remote_path("--data", data)
-    check_public("--tracking-uri", tracking_uri, TRACKING_ADVICE)
-    options = {"--storage": storage, "--tracking-uri": tracking_uri}
-    shipped = dict(files)
-    if study is not None:
-        options["--study"] = file = shipped_name(study)
-        shipped[file] = yaml.safe_dump(study.to_dict(), sort_keys=False).encode()
-    words = [word for option, value in options.items() if value for word in (option, value)]
-    words = ["doctor", "--address", "auto", "--json", *words]
-    reply = run_remotely(client, words, data=data, files=shipped, timeout=_DOCTOR_SECONDS)
-    report = parse_reply(Report, reply)
-    own = check_versions(report.versions, installed_versions(), CLIENT)
-    checks = (*_check_job_server(client), *report.checks, own)
-    return report.model_copy(update={"checks": checks})
-
-
-def _check_job_server(client: JobClient) -> list[Check]:
-    loopback = is_loopback(urlsplit(client.address).hostname or "")
-    checks = [check_authentication("accepted", loopback)] if client.is_open() else []
-    if client.address.startswith("http://") and not loopback:
-        found = f"{client.address} has no TLS: the network can read the token"
-        checks.append(Check("authentication", "warning", found, _TLS_ADVICE))
-    return checks

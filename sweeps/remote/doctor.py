@@ -1,4 +1,4 @@
-"""Report of the doctor, and the judgements that a client of a cluster makes too.
+"""Doctor: its report, the judgements that a client makes too, and asking a cluster for one.
 
 Importing this module does not load Ray.
 """
@@ -7,12 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from cluster.auth import is_loopback
+from cluster.jobs import JobClient
 from cluster.probe import ProbeResult
+from sweeps.remote.commands import (
+    TRACKING_ADVICE,
+    check_public,
+    check_remote_path,
+    parse_reply,
+    run_remotely,
+)
 from sweeps.store.manifest import PROJECT_NAME, installed_versions
+from sweeps.study.shipped_files import shipped_name
+from sweeps.study.spec import Study
 
 State = Literal["ok", "warning", "failed"]
 Versions = Mapping[str, str]
@@ -26,6 +40,8 @@ _TOKEN_ADVICE = (
     "start every node with RAY_AUTH_MODE=token and the same token: `ray get-auth-token --generate` "
     "makes one; copy it to ~/.ray/auth_token on each node with mode 0600"
 )
+_DOCTOR_SECONDS = 300.0
+_TLS_ADVICE = "use https:// (a proxy with TLS before the head), an SSH tunnel or a private network"
 _VERSIONS_ADVICE = "install equal versions (constraints.txt, or one image), then restart Ray there"
 
 
@@ -56,6 +72,45 @@ class Report(BaseModel):
     def failed(self) -> list[Check]:
         """Checks that failed."""
         return [check for check in self.checks if check.state == "failed"]
+
+
+def examine_remotely(
+    client: JobClient,
+    storage: str | None,
+    tracking_uri: str | None,
+    study: Study | None,
+    data: str | None,
+    files: Mapping[str, bytes] = MappingProxyType({}),
+) -> Report:
+    """Runs the checks on a cluster's head, and those that only this machine can make.
+
+    Args:
+        files: Files of the study, by their paths from its folder.
+    """
+    check_remote_path("--storage", storage)
+    check_remote_path("--data", data)
+    check_public("--tracking-uri", tracking_uri, TRACKING_ADVICE)
+    options = {"--storage": storage, "--tracking-uri": tracking_uri}
+    shipped = dict(files)
+    if study is not None:
+        options["--study"] = file = shipped_name(study)
+        shipped[file] = yaml.safe_dump(study.to_dict(), sort_keys=False).encode()
+    words = [word for option, value in options.items() if value for word in (option, value)]
+    words = ["doctor", "--address", "auto", "--json", *words]
+    reply = run_remotely(client, words, data=data, files=shipped, timeout=_DOCTOR_SECONDS)
+    report = parse_reply(Report, reply)
+    own = check_versions(report.versions, installed_versions(), CLIENT)
+    checks = (*_check_job_server(client), *report.checks, own)
+    return report.model_copy(update={"checks": checks})
+
+
+def _check_job_server(client: JobClient) -> list[Check]:
+    loopback = is_loopback(urlsplit(client.address).hostname or "")
+    checks = [check_authentication("accepted", loopback)] if client.is_open() else []
+    if client.address.startswith("http://") and not loopback:
+        found = f"{client.address} has no TLS: the network can read the token"
+        checks.append(Check("authentication", "warning", found, _TLS_ADVICE))
+    return checks
 
 
 def merge_nodes(checks: Iterable[Check], nodes: Sequence[str]) -> tuple[Check, ...]:

@@ -24,7 +24,11 @@ from cluster.probe import probe
 from privnets.credentials import redact
 from privnets.data.user_files import portable_folder
 from sweeps.analysis.text import format_count
-from sweeps.doctor.report import (
+from sweeps.engine.capacity import cluster_capacity, format_amount, resolve_study_resources
+from sweeps.engine.node_data import local_fingerprints
+from sweeps.errors import InputError, StudyError
+from sweeps.planning.devices import usable_gpus
+from sweeps.remote.doctor import (
     Check,
     Report,
     State,
@@ -35,10 +39,7 @@ from sweeps.doctor.report import (
     differing,
     merge_nodes,
 )
-from sweeps.engine.capacity import cluster_capacity, format_amount, resolve_study_resources
-from sweeps.engine.node_data import data_variables, local_fingerprints
-from sweeps.errors import InputError, StudyError
-from sweeps.planning.devices import usable_gpus
+from sweeps.remote.node_data import data_variables
 from sweeps.store.filesystem import (
     DEFAULT_STORAGE,
     Directory,

@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -21,20 +22,23 @@ from urllib.parse import urlsplit
 import yaml
 
 import cluster
+from cluster.errors import JobError
 from cluster.jobs import Job, JobClient
 from cluster.submission import JobSpec, SubmitOutcome
-from sweeps.cli.remote import (
+from sweeps.errors import InputError, StudyError
+from sweeps.planning.costs import check_confirmed
+from sweeps.remote.commands import (
     DISTRIBUTION,
     TRACKING_ADVICE,
     check_public,
     check_remote_path,
     run_remotely,
 )
-from sweeps.cli.terminal import SUBMIT_COMMAND
-from sweeps.errors import InputError
+from sweeps.remote.environment import SUBMIT_COMMAND
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import PACKAGES, read_study_files, shipped_name
 from sweeps.study.spec import Study
+from sweeps.study.validation import validate_study
 
 STOP_SECONDS: Final = 120
 """Time that a job has to store checkpoints and end, before it is killed."""
@@ -43,6 +47,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _NAME_RULE = "at most 200 letters, digits, '.', '_' or '-' that begin with a letter or digit"
 _DIGEST_LENGTH = 8
 _LISTED_SWEEPS = 20
+_WAIT_SECONDS = 10.0
+_SPARE_SECONDS = 60.0  # Ray needs time to notice the end of a job.
 # Advice for an option whose value differs from that of the sweep's earlier job.
 _CONFLICT_ADVICE = {
     "storage": "omit --storage to continue from there; if the storage was moved, delete the job "
@@ -233,6 +239,15 @@ def check_same_sweep(job: SweepJob, earlier: Job) -> None:
             )
 
 
+def validate_remote_study(study: Study, is_confirmed: bool) -> tuple[str, ...]:
+    """Validates a study without its data, which only the cluster needs; returns notes on it."""
+    validated = validate_study(study, data=False)
+    if validated.errors:
+        raise StudyError(validated.errors)
+    check_confirmed(study, validated.configs, is_confirmed)
+    return validated.notes
+
+
 def find_job(client: JobClient, sweep: str) -> Job:
     """Returns the job of a submitted sweep; `InputError` lists the sweeps if it has none."""
     job = client.find(job_id(sweep))
@@ -244,6 +259,34 @@ def find_job(client: JobClient, sweep: str) -> Job:
         f"the cluster at {client.address} has no job of sweep {sweep!r}{others}. A restarted "
         "cluster loses its jobs, but not the storage: sweeps submit continues the sweep, and "
         "sweeps status --storage shows it"
+    )
+
+
+def stop_job(client: JobClient, job_id: str, on_wait: Callable[[float], None]) -> Job:
+    """Stops a sweep's job; returns it once it has ended, after about three minutes at most.
+
+    Args:
+        client: Client of the job server.
+        job_id: The job, which is active.
+        on_wait: Called with the seconds so far, now and then.
+
+    Raises:
+        JobError: If it has not ended in time.
+    """
+    client.stop(job_id)
+    began = last_call = time.monotonic()
+    for job in client.follow(job_id):
+        now = time.monotonic()
+        if not job.is_active:
+            return job
+        if now - began > STOP_SECONDS + _SPARE_SECONDS:
+            break
+        if now - last_call >= _WAIT_SECONDS:
+            last_call = now
+            on_wait(now - began)
+    raise JobError(
+        f"the job {job_id} has not ended within {STOP_SECONDS + _SPARE_SECONDS:.0f} s; read its "
+        "log with sweeps logs, or run sweeps stop again"
     )
 
 

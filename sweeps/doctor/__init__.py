@@ -1,1 +1,0 @@
-"""Doctor: checks of everything that a sweep needs. Its report travels as JSON."""

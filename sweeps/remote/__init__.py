@@ -1,0 +1,1 @@
+"""Use of a cluster from another machine: submit, status, logs, stop, doctor, data on nodes."""
