@@ -1,14 +1,13 @@
 """Packs: replicates that one Ray Tune trial trains as one stack.
 
-Packs start in order of decreasing length, each on the first free worker. Several partitions into
-packs are simulated: equal packs, and guided self-scheduling (Polychronopoulos and Kuck 1987), in
-which a pack is a share of the remaining work. The one that ends first is chosen.
+Packs start in order of decreasing length, each on the first free worker. They are as large as is
+efficient. In few rounds of one pack per worker they are of equal length, so that workers end
+together; in more rounds, the last packs are halved.
 """
 
 from __future__ import annotations
 
 import hashlib
-import heapq
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,11 +24,8 @@ from sweeps.study.spec import Resources
 
 # If all packs are longer, the sweep starts with a pack of one point, for an early first result.
 _FIRST_RESULT_SECONDS: Final = 10.0
-# Packs per worker that each partition aims at.
-_GUIDED_FACTORS: Final = (1.5, 2.0, 3.0)
-_EQUAL_ROUNDS: Final = (1, 2, 3, 4)
-# Relative error of estimated pack lengths.
-_UNCERTAINTY: Final = 0.25
+# With fewer rounds than this, equal lengths matter more than the largest packs.
+_ROUNDS_TO_HALVE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +209,22 @@ def _packs(
 
 def partition_workloads(workloads: Sequence[Workload], workers: int) -> list[list[int]]:
     """Chooses the pack sizes of each workload, in the order in which its members are taken."""
-    candidates = [_guided_partition(workloads, workers, factor) for factor in _GUIDED_FACTORS]
-    candidates += [_equal_partition(workloads, workers, rounds) for rounds in _EQUAL_ROUNDS]
-    return min(candidates, key=lambda c: _expected_end([*_pack_seconds(workloads, c)], workers))
+    share = sum(workload.seconds for workload in workloads) / workers
+    sizes = [split_evenly(w.members, w.size_for(share)) for w in workloads]
+    rounds = math.ceil(sum(map(len, sizes)) / workers)
+    if rounds < _ROUNDS_TO_HALVE:
+        return [split_evenly(w.members, w.size_for(share / rounds)) for w in workloads]
+    lengths = [
+        (workload.curve.pack_seconds(size), i, j)
+        for i, (workload, own) in enumerate(zip(workloads, sizes, strict=True))
+        for j, size in enumerate(own)
+    ]
+    for _, i, j in sorted(lengths)[:workers]:
+        half = sizes[i][j] // 2
+        if half >= workloads[i].smallest:
+            sizes[i][j] -= half
+            sizes[i].append(half)
+    return [sorted(own, reverse=True) for own in sizes]
 
 
 def split_evenly(members: int, max_size: int) -> list[int]:
@@ -225,56 +234,9 @@ def split_evenly(members: int, max_size: int) -> list[int]:
     return [end - start for start, end in pairwise(bounds)]
 
 
-def makespan(seconds: Iterable[float], workers: int) -> float:
-    """Simulates when the last worker ends, if each takes the next pack once it is free."""
-    free_at = [0.0] * workers
-    for length in seconds:
-        heapq.heapreplace(free_at, free_at[0] + length)
-    return max(free_at)
-
-
-def _equal_partition(workloads: Sequence[Workload], workers: int, rounds: int) -> list[list[int]]:
-    """Makes packs of equal length, `rounds` of them per worker."""
-    length = sum(workload.seconds for workload in workloads) / (workers * rounds)
-    return [split_evenly(workload.members, workload.size_for(length)) for workload in workloads]
-
-
-def _guided_partition(
-    workloads: Sequence[Workload], workers: int, factor: float
-) -> list[list[int]]:
-    """Makes each pack a share of the remaining work, the most expensive structure first."""
-    remaining = sum(workload.seconds for workload in workloads)
-    sizes: list[list[int]] = [[] for _ in workloads]
-    shortest = [workload.curve.pack_seconds(workload.smallest) for workload in workloads]
-    for i in sorted(range(len(workloads)), key=lambda i: -shortest[i]):
-        workload, members = workloads[i], workloads[i].members
-        while members:
-            wanted = workload.size_for(remaining / (workers * factor))
-            size = _avoid_small_rest(workload, members, wanted)
-            sizes[i].append(size)
-            members -= size
-            remaining -= size * workload.curve.seconds_per_member(workload.preferred)
-    return sizes
-
-
-def _avoid_small_rest(workload: Workload, members: int, size: int) -> int:
-    """Adjusts a size so that it leaves no members, or enough for another pack."""
-    if members - size >= workload.smallest or size >= members:
-        return min(size, members)
-    fits_one_pack = members < 2 * workload.smallest and members <= workload.largest
-    return members if fits_one_pack else math.ceil(members / 2)
-
-
 def _pack_seconds(
     workloads: Sequence[Workload], partition: Sequence[Sequence[int]]
 ) -> Iterator[float]:
     for workload, sizes in zip(workloads, partition, strict=True):
         seconds = {size: workload.curve.pack_seconds(size) for size in set(sizes)}
         yield from (seconds[size] for size in sizes)
-
-
-def _expected_end(lengths: Sequence[float], workers: int) -> float:
-    """Returns the makespan, plus the delay expected of the last packs."""
-    ordered = sorted(lengths, reverse=True)
-    last = ordered[-workers:]
-    return makespan(ordered, workers) + _UNCERTAINTY * math.fsum(last) / len(last)
