@@ -144,6 +144,17 @@ def team_server(
     origin_hosts = [*names, *(f"{name}:{port}" for name in allowed_hosts)]
     origins = [f"{scheme}://{name}" for name in origin_hosts for scheme in ("http", "https")]
     options += ["--cors-allowed-origins", ",".join(origins)] if origins else []
+    environment = {
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(32),
+        "MLFLOW_AUTH_CONFIG_PATH": str(_write_account_settings(folder, database, permission)),
+    }
+    store = database or f"sqlite:///{folder}/mlflow.db"
+    with mlflow_server(store, host, port, tls, options, environment) as server:
+        yield server
+
+
+def _write_account_settings(folder: Path, database: str | None, permission: str) -> Path:
+    """Writes the settings of MLflow's accounts, which hold a password; returns their file."""
     values = {
         "permission": permission,
         "database": database or f"sqlite:///{folder}/accounts.db",
@@ -154,13 +165,7 @@ def team_server(
     settings.unlink(missing_ok=True)
     settings.touch(0o600, exist_ok=False)
     settings.write_text(text)
-    environment = {
-        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(32),
-        "MLFLOW_AUTH_CONFIG_PATH": str(settings),
-    }
-    store = database or f"sqlite:///{folder}/mlflow.db"
-    with mlflow_server(store, host, port, tls, options, environment) as server:
-        yield server
+    return settings
 
 
 def _password(folder: Path) -> str:

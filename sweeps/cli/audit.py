@@ -140,6 +140,7 @@ def audit(
     check_output_path(records, (".csv", ".parquet"))
     check_output_path(save, (".npz",))
     check_output_path(junit, (".xml",))
+    names: dict[str, str] = {}  # the page about a file finds its names itself
     try:
         limits = parse_limits(fail_above or (), GATED)
         if model is None:
@@ -156,21 +157,13 @@ def audit(
         else:
             if file is not None or data is None:
                 raise InputError("--model needs --data TABLE, and no FILE of saved outputs")
+            names = {"model": model, "data": str(data)}
             x, y, inside = _read_records(data, labels or "label", member, ignore or ())
-            set_folder(Path.cwd())
-            fitted = _import_model(model)
-            recipe: Any = None if fit is None else import_object(fit, "--fit")
+            fitted, recipe = _import_model(model, fit)
             result = audit_model(
-                fitted,
-                x,
-                y,
-                inside,
-                references=references,
-                fit=recipe,
-                seed=seed,
-                outputs=outputs,
-                family=family,
-            )
+                fitted, x, y, inside, references=references, fit=recipe, seed=seed,
+                outputs=outputs, family=family,
+            )  # fmt: skip
         gates = result.check(limits, judge=judge, family=family)
     except AuditError as error:
         raise InputError(str(error)) from error
@@ -178,8 +171,6 @@ def audit(
         typer.echo(json_format.dumps(_document(result, gates), allow_nan=False))
     else:
         _show(result)
-    # The page about a file finds its names itself.
-    names = {} if model is None else {"model": model, "data": str(data)}
     _write_files(result, report, records, save, names)
     finish_gates(gates, str(file or model), junit, quiet=json)
 
@@ -217,16 +208,18 @@ def _read_records(
     return table.drop(columns=[label, member, *ignored]), table[label], table[member]
 
 
-def _import_model(location: str) -> Any:
-    """The model at a location, or the one that the function there returns."""
+def _import_model(location: str, fit: str | None) -> tuple[Any, Any]:
+    """The model at a location, or the one that the function there returns, and the recipe."""
     if ":" not in location:
         raise InputError(
             f"--model takes module:function; got {location}. Files of models are not loaded, as "
             "pickles may run any code: write a function in FILE.py that loads and returns the "
             "model, and give --model FILE:FUNCTION"
         )
+    set_folder(Path.cwd())
     model: Any = import_object(location, "--model")
-    return model() if inspect.isfunction(model) else model
+    model = model() if inspect.isfunction(model) else model
+    return model, None if fit is None else import_object(fit, "--fit")
 
 
 def _show(result: AuditResult) -> None:

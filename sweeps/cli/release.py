@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_format
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,15 +101,30 @@ def release(
     for change in counts.columns:
         say(change.description, err=json)
     if check:
-        advice = "; --panel quick is faster" if panel == "full" else ""
-        say(f"checking the release with the {panel} panel: may take minutes{advice}", err=True)
-        found = privnets.check_release(releaser, records, output, panel, labels, _elapsed_report())
+        found = _check_release(releaser, records, output, panel, labels)
         gates = found.check(limits, judge=judge)
         if json:
             typer.echo(json_format.dumps(_document(found, gates), allow_nan=False))
         else:
             say(found.verdict)
         finish_gates(gates, str(output), junit, quiet=json)
+
+
+def _check_release(
+    releaser: TrainedReleaser, records: Path, output: Path, panel: ProfileName, labels: Path | None
+) -> ReleaseCheck:
+    """Attacks a release; prints the time since the start, at most every ten seconds."""
+    advice = "; --panel quick is faster" if panel == "full" else ""
+    say(f"checking the release with the {panel} panel: may take minutes{advice}", err=True)
+    start = last = time.monotonic()
+
+    def report() -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= _REPORT_SECONDS:
+            last = now
+            say(f"checking the release, {format_duration(now - start)} so far", err=True)
+
+    return privnets.check_release(releaser, records, output, panel, labels, report)
 
 
 def _document(check: ReleaseCheck, gates: GateResult) -> dict[str, Any]:
@@ -127,19 +141,6 @@ def _document(check: ReleaseCheck, gates: GateResult) -> dict[str, Any]:
         "gates": [answer.to_json() for answer in gates.answers],
         "passed": gates.has_passed,
     }
-
-
-def _elapsed_report() -> Callable[[], None]:
-    """Returns a function that prints the time since now, at most every ten seconds."""
-    start = last = time.monotonic()
-
-    def report() -> None:
-        nonlocal last
-        if (now := time.monotonic()) - last >= _REPORT_SECONDS:
-            last = now
-            say(f"checking the release, {format_duration(now - start)} so far", err=True)
-
-    return report
 
 
 def _warn_of_training_file(result: Result, releaser: TrainedReleaser, problem: OwnProblem) -> None:

@@ -45,11 +45,12 @@ from sweeps.store.filesystem import (
 from sweeps.store.lease import acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import (
+    Manifest,
     choose_tracking_uri,
     read_manifest,
     write_manifest,
 )
-from sweeps.store.reuse import find_sources, record_sources, recorded_sources
+from sweeps.store.reuse import ReusedSweeps, find_sources, record_sources, recorded_sources
 from sweeps.study.loader import load
 from sweeps.study.spec import Study
 
@@ -248,11 +249,7 @@ def execute(
         acquire_lease(ledger.directory) as lease,
     ):
         ledger = Ledger(storage, sweep, lease.directory.run_id)
-        sources = find_sources(reuse, ledger)
-        manifest = record_sources(manifest_of(plan), sources)  # another driver may have written
-        write_manifest(ledger, manifest)
-        sources += recorded_sources(manifest, ledger)
-        plan, reused = copy_reused(plan, ledger, sources)
+        plan, reused = _begin(plan, ledger, manifest_of(plan), reuse)  # others may have written
         run = SweepRun(
             plan=plan,
             ledger=ledger,
@@ -305,6 +302,16 @@ def _check(
         # Ray ends a driver whose cluster goes away, so this connection is closed at once.
         with connect(address, advice="Nothing was started: run the command again."):
             check_data_on_nodes(plan)
+
+
+def _begin(
+    plan: Plan, ledger: Ledger, manifest: Manifest, reuse: Sequence[str]
+) -> tuple[Plan, ReusedSweeps]:
+    """Writes the manifest; copies what other sweeps have, of those that it names as well."""
+    sources = find_sources(reuse, ledger)
+    manifest = record_sources(manifest, sources)
+    write_manifest(ledger, manifest)
+    return copy_reused(plan, ledger, [*sources, *recorded_sources(manifest, ledger)])
 
 
 @contextmanager
