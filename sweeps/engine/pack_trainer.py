@@ -15,7 +15,7 @@ from importlib.metadata import version
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
-from sweeps.engine.early_stopping import Estimates, StoppingRule, dominated_points
+from sweeps.engine.early_stopping import StoppingRule, dominated_points
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey
 from sweeps.store.ledger import Ledger
@@ -82,7 +82,9 @@ class PackTrainer:
         # contain replicates that its state still trains.
         self._stack: list[ReplicateKey] = []
         self._left: set[ReplicateKey] = set()
-        self._committed = self._is_in_ledger()
+        points = ledger.read_points([pack.pack_id])
+        written = {(point.point_id, r.seed) for point in points for r in point.replicates}
+        self._committed = written >= self._configs.keys()
         self._stages = self._resume()
 
     def advance(self) -> PackProgress:
@@ -116,10 +118,6 @@ class PackTrainer:
         self._saved_at = time.monotonic()
         self._checkpoint.save(list(self._points.values()), self._remaining(), self._stage.state())
 
-    def _is_in_ledger(self) -> bool:
-        points = self._ledger.read_points([self._pack.pack_id])
-        return {(p.point_id, r.seed) for p in points for r in p.replicates} >= set(self._configs)
-
     def _resume(self) -> _Stages:
         """Stages of the unfinished replicates: from the checkpoint's state, or from the start."""
         saved = self._checkpoint.load()
@@ -134,7 +132,9 @@ class PackTrainer:
                 self._problem = f"a checkpoint could not be used: {error}"
             else:
                 if first is not None:
-                    yield from _prepend(first, stages)
+                    if positions := (yield first):
+                        yield stages.send(positions)
+                    yield from stages
                 return
         if unfinished := [key for key in self._configs if key not in self._points]:
             yield from self._train(unfinished, None)
@@ -160,61 +160,54 @@ class PackTrainer:
         return [key for key in self._stack if key not in self._left]
 
     def _stop_dominated(self, rung: Rung) -> list[int]:
-        """Stops the replicates of dominated points; returns their positions in the stack."""
+        """Stops the replicates of dominated points; returns their positions in the stack.
+
+        Failed points are not compared.
+        """
         remaining = self._remaining()
-        estimates = dict(zip(remaining, rung.estimates, strict=True))
-        reasons = self._stop_reasons(estimates, rung.share)
-        for key in remaining:
-            if (point_id := key[0]) in reasons:
-                self._add(self._stopped_point(key, reasons[point_id]))
+        if (rule := self._stopping) is not None:
+            failed = {key[0] for key, point in self._points.items() if point.failure is not None}
+            pairs = zip(remaining, rung.estimates, strict=True)
+            sound = {key: estimates for key, estimates in pairs if key[0] not in failed}
+            points = len({point_id for point_id, _ in self._configs})
+            dominated = dominated_points(sound, rule, rule.safe_points(points, rung.share))
+            for key in remaining:
+                if (better := dominated.get(key[0])) is not None:
+                    config = self._configs[key]
+                    reason = (
+                        f"dominated at {100 * rung.share:g}% of training by point {better} with "
+                        f"{100 * rule.confidence:g}% confidence"
+                    )
+                    metrics = dict.fromkeys(self._experiment.metric_keys(config), math.nan)
+                    now = time.time()
+                    replicate = Replicate(config.seed, metrics, stopped=reason, finished_at=now)
+                    self._add(self._experiment.point(config, replicate))
         # Includes replicates whose points a checkpoint had before its state was written.
         positions = [i for i, key in enumerate(remaining) if key in self._points]
         self._left.update(remaining[i] for i in positions)
         return positions
 
-    def _stop_reasons(self, estimates: Estimates, share: float) -> dict[str, str]:
-        """Reason to stop each dominated point; failed points are not compared."""
-        if self._stopping is None:
-            return {}
-        failed = {point.point_id for point in self._points.values() if point.failure is not None}
-        sound = {key: row for key, row in estimates.items() if key[0] not in failed}
-        points = len({point_id for point_id, _ in self._configs})
-        dominated = dominated_points(
-            sound, self._stopping, self._stopping.safe_points(points, share)
-        )
-        when, confidence = f"{100 * share:g}%", f"{100 * self._stopping.confidence:g}%"
-        return {
-            point_id: f"dominated at {when} of training by point {better} with {confidence} "
-            "confidence"
-            for point_id, better in dominated.items()
-        }
-
-    def _stopped_point(self, key: ReplicateKey, reason: str) -> TradeoffPoint:
-        config = self._configs[key]
-        metrics = dict.fromkeys(self._experiment.metric_keys(config), math.nan)
-        replicate = Replicate(config.seed, metrics, stopped=reason, finished_at=time.time())
-        return self._experiment.point(config, replicate)
-
     def _add(self, point: TradeoffPoint) -> ReplicateKey:
-        """Adds the point of one replicate, unless there is one already; returns its key."""
+        """Adds the point of one replicate, unless there is one already; returns its key.
+
+        Raises:
+            ValueError: If the metrics of the first one are not those that the experiment declares.
+        """
         (replicate,) = point.replicates
         key = (point.point_id, replicate.seed)
-        if key in self._configs:
-            if not self._points:
-                self._check_keys(key, replicate)
-            self._points.setdefault(key, point)
-        return key
-
-    def _check_keys(self, key: ReplicateKey, replicate: Replicate) -> None:
-        """Raises ValueError if the metrics are not those that the experiment declares."""
-        declared = {*self._experiment.metric_keys(self._configs[key])}
-        if declared != replicate.metrics.keys():
+        if key not in self._configs:
+            return key
+        if not self._points:
+            declared = {*self._experiment.metric_keys(self._configs[key])}
             lacking = ", ".join(sorted(declared - replicate.metrics.keys())) or "none"
             added = ", ".join(sorted(replicate.metrics.keys() - declared)) or "none"
-            raise ValueError(
-                f"experiment {self._experiment.name!r} must report the metrics of its metric_keys; "
-                f"missing: {lacking}; not declared: {added}"
-            )
+            if declared != replicate.metrics.keys():
+                raise ValueError(
+                    f"experiment {self._experiment.name!r} must report the metrics of its "
+                    f"metric_keys; missing: {lacking}; not declared: {added}"
+                )
+        self._points.setdefault(key, point)
+        return key
 
     def _commit(self) -> None:
         if not self._committed:
@@ -223,13 +216,6 @@ class PackTrainer:
             self._ledger.write_pack(self._pack.pack_id, self._points.values())
             self._committed = True
         self._checkpoint.remove()
-
-
-def _prepend(first: Stage, stages: _Stages) -> _Stages:
-    """Yields a stage that was already taken from a generator, then the generator's others."""
-    if positions := (yield first):
-        yield stages.send(positions)
-    yield from stages
 
 
 def checkpoint_label(experiment: Experiment) -> str:

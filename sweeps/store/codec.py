@@ -289,33 +289,31 @@ def _read_type(name: str) -> pa.DataType:
 
 
 def _check_values(table: pa.Table) -> None:
+    """Refuses values that no writer writes; names become paths, so they must be plain."""
     names = set(table.column_names)
     if empty := [name for name in _REQUIRED if name in names and table[name].null_count]:
         raise PackFileError(f"columns {empty} must not hold nulls")
-    for name in names & _CHECKS.keys():
-        _CHECKS[name](table[name])
+    if "point_id" in names:
+        for point_id in table["point_id"].unique().to_pylist():
+            if not is_safe_name(point_id):
+                raise PackFileError(f"point_id {point_id!r} is not a plain name")
+    if "artifacts" in names:
+        for name in pc.list_flatten(table["artifacts"]).unique().to_pylist():
+            if name is None or not is_safe_name(name):
+                raise PackFileError(f"the artifact {name!r} is not a plain name")
+    for column in {"config", "notes"} & names:
+        for text in table[column].drop_null().unique().to_pylist():
+            try:
+                parse_object(text)
+            except (ValueError, RecursionError) as error:
+                raise PackFileError(f"{text[:40]!r} is not a JSON object ({error})") from error
+    if "finished_at" in names:
+        times = table["finished_at"].to_numpy()
+        if not ((times >= 0.0) & (times <= _MAX_TIME)).all():
+            raise PackFileError("finished_at must be Unix seconds before the year 10000")
     if names >= {*_ADDED}:
         _check_test_sets(*(table[name] for name in _ADDED))
     _check_curves(table)
-
-
-def _check_point_ids(column: pa.ChunkedArray) -> None:
-    """Refuses ids that could lead to another directory, as they become paths."""
-    for point_id in column.unique().to_pylist():
-        if not is_safe_name(point_id):
-            raise PackFileError(f"point_id {point_id!r} is not a plain name")
-
-
-def _check_artifacts(column: pa.ChunkedArray) -> None:
-    for name in pc.list_flatten(column).unique().to_pylist():
-        if name is None or not is_safe_name(name):
-            raise PackFileError(f"the artifact {name!r} is not a plain name")
-
-
-def _check_times(column: pa.ChunkedArray) -> None:
-    times = column.to_numpy()
-    if not ((times >= 0.0) & (times <= _MAX_TIME)).all():
-        raise PackFileError("finished_at must be Unix seconds before the year 10000")
 
 
 def _check_test_sets(
@@ -332,14 +330,6 @@ def _check_test_sets(
         raise PackFileError("a test set's size must be at least 1 and its overlap in (0, 1]")
 
 
-def _check_objects(column: pa.ChunkedArray) -> None:
-    for text in column.drop_null().unique().to_pylist():
-        try:
-            parse_object(text)
-        except (ValueError, RecursionError) as error:
-            raise PackFileError(f"{text[:40]!r} is not a JSON object ({error})") from error
-
-
 def _check_curves(table: pa.Table) -> None:
     steps = family_columns(table, "curve_steps")
     if not steps:
@@ -353,15 +343,6 @@ def _check_curves(table: pa.Table) -> None:
         raise PackFileError("a curve must have one value per step")
     if pc.list_flatten(all_steps).null_count or pc.list_flatten(all_values).null_count:
         raise PackFileError("a curve must not hold nulls")
-
-
-_CHECKS: Final[Mapping[str, Callable[[pa.ChunkedArray], None]]] = {
-    "point_id": _check_point_ids,
-    "config": _check_objects,
-    "notes": _check_objects,
-    "artifacts": _check_artifacts,
-    "finished_at": _check_times,
-}
 
 
 def _keys(names: Iterable[str], family: str) -> dict[str, str]:
