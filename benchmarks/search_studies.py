@@ -89,6 +89,12 @@ CONTESTS: Final = {
         "quickstart",
         {"train_size": {"range": [40, 120]}, "weight_decay": {"loguniform": [0.01, 10.0]}},
         trainings=48,
+        changes=(
+            "space={train_size: {grid: [40, 50, 60, 80, 100, 120]}, "
+            "weight_decay: {grid: [0.01, 0.1, 1.0, 10.0]}}",
+            "fixed={dataset: digits, model: logistic, features: 3, draws: 896, records: 20}",
+            "claims=[]",
+        ),
     ),
 }
 

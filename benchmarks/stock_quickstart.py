@@ -32,7 +32,7 @@ def train(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     from privnets import data
     from privnets.membership.evaluation import evaluate
     from privnets.membership.logistic import LogisticTrainer
-    from privnets.membership.observations import Universe
+    from privnets.membership.observations import Universe, add_noise
     from privnets.membership.outputs import TrainingDesign
 
     torch.set_num_threads(1)
@@ -50,7 +50,8 @@ def train(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         weights = torch.zeros(prepared.x.shape[1], prepared.classes, dtype=torch.float64)
         weights[:, model.classes_] = torch.from_numpy(model.coef_.T)
         fitted.append(weights.flatten())
-    observed = LogisticTrainer().observe(design, torch.stack(fitted), 0, universe)
+    released = add_noise(config, torch.stack(fitted), config.noise_std)
+    observed = LogisticTrainer().observe(design, released, 0, universe)
     return dict(evaluate(config, observed).metrics)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from privnets.membership.config import MembershipConfig
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.cli.main import main
 from sweeps.planning.plan import create_manifest, make_plan
@@ -33,16 +34,19 @@ OWN = {
     ],
 }
 CHANGES = [
-    "space.train_size.grid=[40, 80, 160, 200, 320]",
-    "space.weight_decay=null",
+    "space.noise_std.grid=[0.0, 0.5, 1.0, 2.0, 4.0]",
     "fixed.weight_decay=0.1",
     "replicates=4",
     "claims=[]",
 ]
 
 
+def _falling(config: MembershipConfig) -> float:
+    return 10 / config.train_size - config.noise_std / 1e2
+
+
 def store(storage: Path, sweep: str, study: Study, finished: int | None = None) -> None:
-    """A sweep whose metrics fall as the training set grows; its first points are finished."""
+    """A sweep whose metrics fall along its axis; its first points are finished."""
     plan = make_plan(study)
     points = [
         TradeoffPoint(
@@ -50,7 +54,7 @@ def store(storage: Path, sweep: str, study: Study, finished: int | None = None) 
             "membership",
             point.config.resolved(),
             tuple(
-                Replicate(seed, {THRESHOLD: 10 / point.config.train_size + seed / 1e4, GIVEN: 0.5})
+                Replicate(seed, {THRESHOLD: _falling(point.config) + seed / 1e4, GIVEN: 0.5})
                 for seed in plan.seeds
             ),
         )
@@ -90,7 +94,7 @@ def test_claims_of_every_sweep_are_judged_with_interval_and_reason(run, storage)
     assert f"measured: {THRESHOLD}: 0.10848 [0.10828, 0.10869]" in mine
     assert "DISAGREES: It rises." in mine
     assert "The interval of the trend lies below 0" in mine
-    assert "source: arXiv 2001.10648, figure 2" in theirs
+    assert "source: arXiv 2001.10648, figure 5" in theirs
     assert shown.endswith("4 claims: agrees 2, disagrees 1, cannot tell 1, not posed 0.\n")
 
 
@@ -98,12 +102,13 @@ def test_packaged_study_is_judged_by_its_claims_of_today_and_names_changed_setti
     """The recorded study has no claims."""
     _, shown, _ = run("theirs", "--storage", str(storage))
     assert "mine" not in shown
-    assert "AGREES: The threshold attack's advantage falls as the training set grows." in shown
+    assert (
+        "AGREES: The threshold attack's advantage falls as noise on the parameters grows." in shown
+    )
     settings = shown.partition("(")[2].partition(")\n")[0].split(", ")
     assert "replicates=4" in settings
     assert "fixed.weight_decay=0.1" in settings
-    assert "space.weight_decay.grid=null" in settings
-    assert "space.train_size.grid=[40, 80, 160, 200, 320]" in shown
+    assert "space.noise_std.grid=[0, 0.5, 1, 2, 4]" in shown
     assert "dataset" not in shown
 
 

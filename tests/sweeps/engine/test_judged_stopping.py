@@ -117,6 +117,6 @@ def test_objectives_that_no_judge_measures_are_refused(objective):
 
 def test_every_order_of_leakage_is_judged():
     plan = judged_plan(
-        "digits-quick", "objectives={privacy/alpha_leakage: min, utility/accuracy: max}"
+        "digits-gradients", "objectives={privacy/alpha_leakage: min, utility/accuracy: max}"
     )
     assert {point.config.alpha for point in plan.points} == {0.5, 1.0, 8.0}
