@@ -76,6 +76,7 @@ class ChartSeries:
         y_errors: Lengths of the interval below and above each point.
         hover: Text of each point; None shows its position, an empty list nothing.
         texts: Text beside each point; none if empty.
+        texts_left: Whether texts stand at the left of points, not below at their right.
         places: Row of each point in the frame of all points, by which pages link figures.
         fill: Filling of the polygon through the points.
         hidden: Whether pages show it only once its name in the legend is clicked, and files never.
@@ -96,6 +97,7 @@ class ChartSeries:
     y_errors: Errors | None = None
     hover: Sequence[str] | None = None
     texts: Sequence[str] = ()
+    texts_left: bool = False
     places: Sequence[int] = ()
     fill: Literal["", "shade", "hatch"] = ""
     opacity: float = 1

@@ -14,6 +14,7 @@ import pandas as pd
 
 from privnets.contract import Direction
 from sweeps.analysis.flags import is_flagged
+from sweeps.analysis.obfuscation import is_obfuscated
 from sweeps.analysis.pareto import Objectives, comparable_points
 from sweeps.analysis.results import is_only_searched
 from sweeps.analysis.tables import METRIC_BOUNDS, floor_of, varying_fields
@@ -103,7 +104,7 @@ def front_chart(
     fields = varying_fields(points)
     parts = {
         SEARCHED: rows.loc[searching],
-        "dominated": rows.loc[~best & ~flagged & ~searching],
+        "dominated": rows.loc[~best & ~flagged & ~searching & ~is_obfuscated(rows)],
         "flagged": rows.loc[~best & flagged],
         "Pareto front": rows.loc[best],
     }

@@ -163,7 +163,9 @@ def _trace(series: ChartSeries) -> Description:
         "marker": _marker(series) if series.symbol else None,
         "cliponaxis": False if series.symbol else None,
         "text": list(map(escape, series.texts)) or None,
-        "textposition": "bottom right" if series.texts else None,
+        "textposition": ("middle left" if series.texts_left else "bottom right")
+        if series.texts
+        else None,
         "textfont": {"color": series.color, "size": 11} if series.texts else None,
     }
     return {

@@ -156,11 +156,11 @@ def _draw_points(axes: Axes, series: ChartSeries) -> Any:
         elinewidth=0.8,
         alpha=series.opacity,
     )
+    style: dict[str, Any] = {"ha": "right", "va": "center"} if series.texts_left else {"va": "top"}
+    place = (-6, 0) if series.texts_left else (4, -4)
     for x, y, text in zip(series.x, series.y, series.texts, strict=False):
-        axes.annotate(
-            text, (x, y), (4, -4), textcoords="offset points", fontsize=7, color=series.color,
-            va="top", annotation_clip=True,
-        )  # fmt: skip
+        style |= {"fontsize": 7, "color": series.color, "textcoords": "offset points"}
+        axes.annotate(text, (x, y), place, **style)
     if series.scale is not None:
         _draw_color_scale(axes, series, series.scale)
     elif not isinstance(series.hollow, bool):

@@ -198,6 +198,7 @@ def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
             width=1.8,
             symbol=SYMBOLS[symbol % len(SYMBOLS)],
             hollow=is_flagged(own).tolist(),
+            texts_left=bool(curves.obfuscated),
             texts=_settings(own, curves.knobs) if len(curves.curves) <= _MAX_NAMED else (),
         )
 
