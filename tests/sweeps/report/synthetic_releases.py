@@ -199,7 +199,7 @@ def _power_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
     strongest = floor + (0.86 - floor) * (1 - strength) + 0.012 * noise[7]
     metrics = {
         **_attacker_metrics(strongest, floor, noise, 0.861),
-        "utility/normalized_error": max(0.01 + 0.55 * strength + 0.01 * noise[8], 0.002),
+        "utility/normalized_error": max(0.01 + 0.55 * strength + 0.01 * noise[8], 0.01),
     }
     files = {"week.safetensors": _week(strength)} if seed == 0 else {}
     return Replicate(seed, metrics, artifacts=files, finished_at=1.7e9 + seed)
