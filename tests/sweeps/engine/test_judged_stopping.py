@@ -10,7 +10,8 @@ from support import requires_data
 
 import privnets
 from privnets import TradeoffPoint, merge_replicates
-from privnets.statistics.estimates import Estimate, Rung
+from privnets.contract import Rung
+from privnets.statistics.estimates import Estimate
 from sweeps.engine.early_stopping import StoppingRule, dominated_points
 from sweeps.errors import StudyError
 from sweeps.planning.plan import Plan, make_plan
