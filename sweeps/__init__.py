@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sweeps.analysis.pareto import pareto_front as pareto_front
     from sweeps.engine.executor import extend as extend
     from sweeps.engine.executor import run as run
+    from sweeps.engine.local import train as train
     from sweeps.planning.frontier.sampler import FrontierSampler as FrontierSampler
     from sweeps.remote.submission import submit as submit
     from sweeps.report import display
@@ -38,6 +39,7 @@ _DEFINED_IN = {
     "pareto_front": "sweeps.analysis.pareto",
     "run": "sweeps.engine.executor",
     "submit": "sweeps.remote.submission",
+    "train": "sweeps.engine.local",
 }
 __all__ = list(_DEFINED_IN)
 

@@ -26,6 +26,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
     "show": ("Studies", "studies", "show", "Show what a study would train, and its cost."),
     "fields": ("Studies", "studies", "fields", "Show the fields of an experiment."),
     "run": ("Sweeps", "run", "run", "Run a sweep: train, record, report the Pareto front."),
+    "train": ("Sweeps", "train", "train", "Train in this process, without Ray and MLflow."),
     "resume": ("Sweeps", "run", "resume", "Continue an interrupted sweep."),
     "extend": ("Sweeps", "run", "extend", "Add points or replicates to a sweep."),
     "points": ("Results", "results", "points", "Show or save every point of a sweep."),

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import privnets
 from cluster.autoscaler import autoscaler_outlook, demand_node
 from sweeps.analysis.text import format_count
 from sweeps.errors import InputError
-from sweeps.planning.packing import local_capacity
+from sweeps.planning.packing import Capacity, local_capacity
 from sweeps.study.spec import Resources, Study
 
 if TYPE_CHECKING:
@@ -31,14 +30,6 @@ _POLL_SECONDS: Final = 0.5
 _HALF_GPU_BYTES: Final = 4 * 2**30
 # Share of a machine's memory that packs may take; Ray's processes and peaks of stacks need more.
 _MEMORY_SHARE: Final = 0.6
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """Number of packs that are trained at once, and bytes of memory that each may take."""
-
-    workers: int
-    memory: int
 
 
 def resolve_auto(

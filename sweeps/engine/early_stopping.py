@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import moocore
 import numpy as np
 from numpy.typing import NDArray
 
@@ -142,6 +141,8 @@ def _is_finite(rows: Mapping[int, Floats]) -> bool:
 
 def _order(positions: _Positions) -> tuple[NDArray[np.int64], list[int]]:
     """Rank of each point, and the indices of all points from the best to the worst."""
+    import moocore  # nodes that train without Ray need not have it
+
     # moocore requires two objectives; a single one, given twice, orders points as it does alone.
     means = np.tile(positions.means, 2) if positions.means.shape[1] == 1 else positions.means
     ranks = moocore.pareto_rank(means)

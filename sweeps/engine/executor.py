@@ -25,8 +25,9 @@ from privnets.credentials import redact
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, display_progress, line_display
 from sweeps.engine.node_data import check_data_on_nodes
+from sweeps.engine.pending import pending_replicates
 from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
-from sweeps.engine.scheduler import copy_reused, pending_replicates, run_pending_packs
+from sweeps.engine.scheduler import copy_reused, run_pending_packs
 from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.engine.sweep_run import SweepRun
 from sweeps.errors import InputError

@@ -32,7 +32,7 @@ from sweeps.store.checkpoints import ReplicateKey
 from sweeps.store.ledger import Ledger
 from sweeps.study.search import SEARCHES, Search, SearchResult
 from sweeps.study.search_space import Proposal
-from sweeps.study.spec import budget_seconds
+from sweeps.study.spec import budget_seconds, budget_trainings
 
 
 class PackSource(ABC):
@@ -319,11 +319,6 @@ def is_search_over(plan: Plan) -> bool:
     """Whether a plan grows no more."""
     is_over = bool(plan.asks) and plan.asks[-1].ends(plan.study.search)
     return is_over or not plan.is_adaptive
-
-
-def budget_trainings(budget: int | str | None) -> int:
-    """Number of trainings that a budget allows; `sys.maxsize` for a time, or without a budget."""
-    return budget if isinstance(budget, int) else sys.maxsize
 
 
 def ask_results(plan: Plan, ledger: Ledger, ask: AskRecord) -> list[SearchResult]:

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Rung, Stage, State
@@ -19,6 +18,7 @@ from sweeps.engine.early_stopping import StoppingRule, dominated_points
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey
 from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import package_version
 
 _CHECKPOINT_SECONDS = 20.0
 _Stages = Generator[Stage, Sequence[int] | None]
@@ -220,4 +220,4 @@ class PackTrainer:
 
 def checkpoint_label(experiment: Experiment) -> str:
     """Label that a checkpoint and the code that continues it must share: names and versions."""
-    return f"{experiment.name} {experiment.version} {version('privnets-sweeps')}"
+    return f"{experiment.name} {experiment.version} {package_version('privnets-sweeps')}"

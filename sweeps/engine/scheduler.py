@@ -7,16 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import privnets
 from cluster.connection import connect, local_machine
 from cluster.nodes import NoAnswer, on_every_node
-from privnets.contract import Cost
 from privnets.data.user_files import portable_folder
 from sweeps.engine.capacity import (
-    Capacity,
     cluster_capacity,
     describe_wait,
     resolve_study_resources,
@@ -28,30 +24,30 @@ from sweeps.engine.pack_sources import (
     PackSource,
     PlannedPacks,
     SearchedPacks,
-    budget_trainings,
     is_search_over,
 )
-from sweeps.engine.pack_trainer import checkpoint_label
+from sweeps.engine.pending import (
+    Replicates,
+    new_packs,
+    pack_costs,
+    pending_packs,
+    pending_replicates,
+)
 from sweeps.engine.sweep_run import SweepRun
 from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.devices import usable_gpus
-from sweeps.planning.packing import Pack, make_packs
+from sweeps.planning.packing import Capacity, Pack
 from sweeps.planning.plan import Plan, PlannedReplicate, add_recorded_asks
 from sweeps.store.asks import read_asks, write_ask
-from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
 from sweeps.store.ledger import Ledger
 from sweeps.store.reuse import ReusedSweeps, finished_points
-from sweeps.study.spec import Study
 
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
 
 _GPU_SECONDS = 60.0  # for torch to start and to compute on each GPU
 _NO_GPU = "torch sees none; see `sweeps doctor`"
-
-Replicates = Mapping[ReplicateKey, PlannedReplicate]
-"""Planned replicates by (point_id, seed)."""
 
 
 class LocalRayDied(BaseException):
@@ -210,7 +206,7 @@ def _searched_packs(
     )
 
     def pack(members: Sequence[PlannedReplicate]) -> list[Pack]:
-        return _new_packs(study, members, *conditions)
+        return new_packs(study, members, *conditions)
 
     def expect(plan: Plan, packs: Sequence[Pack]) -> None:
         run.set_plan(plan)
@@ -221,76 +217,6 @@ def _searched_packs(
     pending = pending_packs(plan, ledger, replicates, *conditions)
     expect(plan, pending)
     return SearchedPacks(plan, ledger, pending, pack, expect, run.reused.copy)
-
-
-def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:
-    """Replicates of a plan that are not in the ledger."""
-    finished = ledger.finished_replicates()
-    planned = {(r.point_id, r.seed): r for r in plan.replicates()}
-    return {key: replicate for key, replicate in planned.items() if key not in finished}
-
-
-def pending_packs(
-    plan: Plan,
-    ledger: Ledger,
-    replicates: Replicates,
-    capacity: Capacity,
-    curves: Mapping[str, CostCurve] = MappingProxyType({}),
-) -> list[Pack]:
-    """Packs of pending replicates: first those that have a checkpoint, unchanged, then the rest.
-
-    A pack ends where the study's budget of trainings ends, unless it has a checkpoint. A structure
-    without a cost curve in `curves` gets the one of the experiment's cost model.
-
-    Raises:
-        OSError: If checkpoints cannot be read.
-    """
-    name, remaining = plan.study.experiment, dict(replicates)
-    label = checkpoint_label(privnets.experiment(name))
-    packs = []
-    for pack_id in checkpointed_packs(ledger):
-        checkpoint = Checkpoint(ledger, pack_id, label)
-        members = checkpoint.replicate_keys()
-        if members and remaining.keys() >= set(members):
-            packs.append(Pack(pack_id, name, tuple(remaining.pop(member) for member in members)))
-        else:
-            checkpoint.remove()
-    begun = sum(len(pack.replicates) for pack in packs)
-    count = max(0, budget_trainings(plan.study.search.budget) - begun)
-    rest = list(remaining.values())
-    for part in (rest[:count], rest[count:]):
-        packs += _new_packs(plan.study, part, capacity, curves)
-    return packs
-
-
-def _new_packs(
-    study: Study,
-    replicates: Sequence[PlannedReplicate],
-    capacity: Capacity,
-    curves: Mapping[str, CostCurve],
-) -> list[Pack]:
-    return make_packs(
-        replicates,
-        experiment=study.experiment,
-        size=study.resources.pack,
-        workers=capacity.workers,
-        memory=capacity.memory,
-        curves=curves,
-    )
-
-
-def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
-    """Cost of each pack by its id, in seconds of one core; a stack pays shared costs once."""
-    costs: dict[str, Cost] = {}
-    totals = {}
-    for pack in packs:
-        experiment = privnets.experiment(pack.experiment)
-        for replicate in pack.replicates:
-            if replicate.point_id not in costs:
-                costs[replicate.point_id] = experiment.cost(replicate.point_config)
-        own = [costs[replicate.point_id] for replicate in pack.replicates]
-        totals[pack.pack_id] = max(c.shared for c in own) + math.fsum(c.seconds for c in own)
-    return totals
 
 
 @contextmanager

@@ -58,6 +58,14 @@ class Pack:
         return Pack.of(self.experiment, first), Pack.of(self.experiment, second)
 
 
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Number of packs that are trained at once, and bytes of memory that each may take."""
+
+    workers: int
+    memory: int
+
+
 def make_packs(
     replicates: Sequence[PlannedReplicate],
     *,

@@ -214,7 +214,10 @@ def choose_tracking_uri(manifest: Manifest, requested: str | None) -> str:
 
 def installed_versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on; `absent` for none."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+    return {
+        "python": platform.python_version(),
+        **{name: package_version(name) for name in _PACKAGES},
+    }
 
 
 def git_commit() -> str | None:
@@ -225,7 +228,8 @@ def git_commit() -> str | None:
     return _run_git("rev-parse", "HEAD")
 
 
-def _version(package: str) -> str:
+def package_version(package: str) -> str:
+    """Version of an installed package; `absent` for none, as where a source tree is run."""
     try:
         return version(package)
     except PackageNotFoundError:

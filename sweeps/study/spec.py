@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -74,6 +75,11 @@ def _check_count(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_COUNT:
         return value
     raise ValueError(f"auto, or a whole number from 1 to {_MAX_COUNT}")
+
+
+def budget_trainings(budget: int | str | None) -> int:
+    """Number of trainings that a budget allows; `sys.maxsize` for a time, or without a budget."""
+    return budget if isinstance(budget, int) else sys.maxsize
 
 
 def budget_seconds(budget: int | str) -> float | None:

@@ -33,8 +33,9 @@ from sweeps.engine.pack_sources import (
     SearchedPacks,
     ask_results,
 )
+from sweeps.engine.pending import pending_replicates
 from sweeps.engine.progress import SweepCounter
-from sweeps.engine.scheduler import copy_reused, pending_replicates
+from sweeps.engine.scheduler import copy_reused
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.packing import Pack, make_packs
