@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.harness import publish
-from privnets.adversarial.config import AdversarialConfig, NetworkReference
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.training.inference_networks import NetworkGroup
 from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.data import UserFormError
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
-from privnets.membership.user_models.forms import TrainingRecipe
 from privnets.membership.user_models.module_stacks import (
     StackInTraining,
     make_optimiser,
@@ -32,6 +31,7 @@ from privnets.membership.user_models.module_stacks import (
 )
 from privnets.networks.module_stacks import seeded, split_tensors, stacking_obstacle
 from privnets.randomness import generator
+from privnets.references.models import NetworkReference, TrainingRecipe
 from tests.privnets.modules import MODULES
 
 _MODULES = (

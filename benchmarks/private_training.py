@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from benchmarks.cleanup import run
 from benchmarks.harness import alternate, publish
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
-from privnets.membership.user_models.forms import TrainingRecipe
 from privnets.membership.user_models.module_stacks import (
     StackInTraining,
     make_optimiser,
@@ -38,6 +37,7 @@ from privnets.membership.user_models.module_stacks import (
 )
 from privnets.networks.image_classifiers import cnn
 from privnets.randomness import generator
+from privnets.references.models import TrainingRecipe
 
 _ROUNDS = 5
 _STEPS = 40

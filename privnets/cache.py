@@ -10,7 +10,7 @@ import hashlib
 import io
 import os
 import platform
-import tempfile
+import uuid
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -59,7 +59,7 @@ def read(path: Path) -> dict[str, NDArray[Any]] | None:
 
 
 def write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Writes arrays to a temporary file and renames it; ignores failures."""
+    """Writes arrays atomically; ignores failures."""
     named: dict[str, Any] = dict(arrays)
     stream = io.BytesIO()
     np.savez(stream, **named)
@@ -67,10 +67,21 @@ def write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     # A read-only or full disk must not stop an experiment.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as temporary:
-            partial = Path(temporary, path.name)
-            partial.write_bytes(hashlib.sha256(body).digest() + body)
-            partial.replace(path)
+        write_atomically(path, hashlib.sha256(body).digest() + body)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a temporary file beside `path` and renames it.
+
+    Raises:
+        OSError: If it cannot be written; an existing file is then kept.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _arrays(body: bytes) -> dict[str, NDArray[Any]] | None:

@@ -118,10 +118,10 @@ def experiment(name: str) -> Experiment:
     Raises:
         ValueError: If no experiment has this name.
         ExtensionError: If it cannot be loaded.
-        UserFormError: If the function is no experiment; see `privnets.own_experiment`.
+        UserFormError: If the function is no experiment; see `privnets.references.experiments`.
     """
     if is_own_experiment(name):
-        from privnets.own_experiment import own_experiment
+        from privnets.references.experiments import own_experiment
 
         return own_experiment(name)
     return EXPERIMENTS.get(name)

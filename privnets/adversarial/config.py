@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
 from privnets.adversarial.attackers.profiles import ProfileName
 from privnets.adversarial.objectives import OBJECTIVES
-from privnets.adversarial.problem_references import (
-    PROBLEM_FORMS,
-    OwnReference,
-    ProblemSettings,
-)
 from privnets.adversarial.problems import PROBLEMS
 from privnets.config import ExperimentConfig, Named, OneOf, UserForm, UserMetric
 from privnets.points import Scalar
+from privnets.references.forms import NETWORK_FORMS, PROBLEM_FORMS
+from privnets.references.models import NetworkReference
+from privnets.references.problems import (
+    OwnReference,
+    ProblemSettings,
+)
 from privnets.registry import ExtensionError
 
 
@@ -31,31 +32,12 @@ ProblemChoice = Annotated[
 """Name of a problem, perhaps with its settings, or the user's own records."""
 
 
-class NetworkReference(UserForm):
-    """Torch module of the user.
-
-    Attributes:
-        torch: Import path `module:name` of a class or function that returns a module without
-            buffers. It is called with the shape of a record, then with the number of noise inputs
-            (releaser) or of classes (inference network).
-        params: Further keyword arguments.
-    """
-
-    torch: str
-    params: dict[str, JsonValue] = Field(default_factory=dict)
-
-    def __str__(self) -> str:
-        """Import path."""
-        return self.torch
-
-
 RELEASER_NAMES: Final = ("linear", "mlp", "convolutional", "recurrent", "unet", "fader")
 COPYING_RELEASERS: Final = ("unet", "fader")
 """Releasers that learn to copy before the game."""
 Obfuscation = Literal["noise", "blur", "box", "rounding", "average"]
 """Releasers that do not learn."""
 _NO_SETTINGS: Final = ProblemSettings()
-_NETWORK_FORMS: Final = {"torch": NetworkReference}
 
 
 class AdversarialConfig(ExperimentConfig):
@@ -120,11 +102,11 @@ class AdversarialConfig(ExperimentConfig):
         None, ge=16, description="records that the game trains on; all if null"
     )
 
-    releaser: Annotated[str | NetworkReference, OneOf(lambda: RELEASER_NAMES, _NETWORK_FORMS)] = (
+    releaser: Annotated[str | NetworkReference, OneOf(lambda: RELEASER_NAMES, NETWORK_FORMS)] = (
         Field("mlp", description="the releaser's network")
     )
     inference_network: Annotated[
-        str | NetworkReference, OneOf(lambda: ("problem",), _NETWORK_FORMS)
+        str | NetworkReference, OneOf(lambda: ("problem",), NETWORK_FORMS)
     ] = Field(
         "problem",
         description="network of adversary and utility in the game: the problem's, or the user's",

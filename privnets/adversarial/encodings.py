@@ -23,10 +23,10 @@ from privnets.adversarial.released_columns import (
     Range,
 )
 from privnets.data import UserFormError
-from privnets.data.columns import is_number
 from privnets.data.faces.collection import centre_square
-from privnets.data.table_files import STANDARD, TableFormat, read_frame
-from privnets.data.tables import MissingValues, require_columns
+from privnets.references.columns import is_number
+from privnets.references.table_files import STANDARD, TableFormat, read_frame
+from privnets.references.tables import MissingValues, require_columns
 
 if TYPE_CHECKING:
     import pandas as pd

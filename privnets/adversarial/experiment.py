@@ -14,7 +14,6 @@ from privnets.adversarial.attackers import added_names
 from privnets.adversarial.config import (
     COPYING_RELEASERS,
     AdversarialConfig,
-    NetworkReference,
 )
 from privnets.adversarial.evaluation import cost_model
 from privnets.adversarial.objectives import OBJECTIVES, WEIGHTS
@@ -30,7 +29,8 @@ from privnets.contract import (
     State,
     require_equal_structures,
 )
-from privnets.data.user_files import source_digest
+from privnets.references.models import NetworkReference
+from privnets.references.user_files import source_digest
 
 
 class Adversarial(Experiment):
@@ -151,7 +151,9 @@ def _stages() -> ModuleType:
 
 def _scorer_digests(own: Mapping[str, str], problem: Problem) -> list[str]:
     """Identifies scorers, and tries each on one record of each class."""
-    from privnets import scorers  # loads scikit-learn, which few studies need before training
+    from privnets.references import (
+        scorers,  # loads scikit-learn, which few studies need before training
+    )
 
     scorers.try_scorers(own, problem.utility_labels, problem.utility_labels)
     return scorers.scorer_digests(own)

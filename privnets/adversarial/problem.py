@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import ArrayEncoding, RecordEncoding
-from privnets.adversarial.problem_references import ProblemSettings
 from privnets.contract import InvalidField
 from privnets.points import Scalar
 from privnets.randomness import generator
+from privnets.references.problems import ProblemSettings
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,7 +26,6 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
 from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
 from privnets.adversarial.problem import subsample
-from privnets.adversarial.problem_references import OwnReference
 from privnets.adversarial.problems.opening import open_records
 from privnets.adversarial.problems.own import OwnProblem
 from privnets.adversarial.records import PARTS, Evidence, load_pool, select_exposure
@@ -34,6 +33,7 @@ from privnets.adversarial.trained_releaser import TrainedReleaser
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.data import DataError
 from privnets.randomness import generator
+from privnets.references.problems import OwnReference
 from privnets.statistics.estimates import Estimate
 
 _BEST: Final = "privacy/attacker_balanced_accuracy"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privnets.data import UserFormError
-from privnets.data.columns import is_number, kind_of
-from privnets.data.table_files import EXACT
-from privnets.data.tables import MISSING, category_texts
+from privnets.references.columns import is_number, kind_of
+from privnets.references.problems import Range
+from privnets.references.table_files import EXACT
+from privnets.references.tables import MISSING, category_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,21 +21,6 @@ if TYPE_CHECKING:
 Dtype = Literal["object", "category", "boolean", "Int64", "Float64"]
 
 _MAX_DECIMALS: Final = 6
-
-
-def _require_order(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] > ends[1]:
-        raise ValueError("must have the smallest number first")
-    return ends
-
-
-# YAML has lists, and strict validation accepts only tuples.
-Range = Annotated[
-    tuple[float, float],
-    BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v),
-    AfterValidator(_require_order),
-]
-"""Smallest and largest number of a release."""
 
 
 class ColumnChange(NamedTuple):

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from privnets.adversarial.config import AdversarialConfig, NetworkReference, ProblemChoice
+from privnets.adversarial.config import AdversarialConfig, ProblemChoice
 from privnets.adversarial.encodings import (
     ArrayEncoding,
     ImageEncoding,
@@ -45,8 +45,9 @@ from privnets.adversarial.training.releasers import (
 )
 from privnets.adversarial.training.user_networks import Factory
 from privnets.data import DataError, UserFormError
-from privnets.data.columns import is_number
 from privnets.randomness import generator, stream_key
+from privnets.references.columns import is_number
+from privnets.references.models import NetworkReference
 
 RELEASER_FILE: Final = "releaser.safetensors"
 """Name of the artifact."""

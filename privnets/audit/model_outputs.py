@@ -18,7 +18,7 @@ from privnets.attacks.view import Array
 from privnets.audit.files import AuditError
 from privnets.audit.inputs import as_array, as_numbers, copy_records, text_columns
 from privnets.audit.signals import PROBABILITIES, ROUNDING, SUM_TOLERANCE
-from privnets.data.user_files import describe_error
+from privnets.references.user_files import describe_error
 
 Meaning = Literal["probabilities", "logits", "predictions"]
 """Meaning of the outputs of modules, functions, and models that have `predict` alone."""

@@ -29,8 +29,8 @@ from privnets.audit.inputs import (
 from privnets.audit.model_outputs import MEANINGS, Meaning, ModelOutputs, interpret, predict
 from privnets.audit.result import AuditResult
 from privnets.audit.signals import PROBABILITIES, check_counts, check_member, load_signals
-from privnets.data.user_files import describe_error
 from privnets.randomness import generator
+from privnets.references.user_files import describe_error
 
 Recipe = Callable[[Any, Any, int], Any]
 """Trains a new model: `fit(x, y, seed)` returns it."""

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from privnets.attacks.base import Family
 from privnets.audit.selection import EXPECTED
-from privnets.data.columns import describe_classes
+from privnets.references.columns import describe_classes
 from privnets.statistics.intervals import Interval
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ torch nor scikit-learn nor pandas.
 """
 
 from privnets.data import eco, mnist
-from privnets.data.arrays import ArraysReference, TorchDatasetReference
 from privnets.data.catalog import (
     DATASETS,
     DataReference,
@@ -21,12 +20,10 @@ from privnets.data.catalog import (
 )
 from privnets.data.files import DataError, DataFile, DatasetInfo, UserFormError, directory
 from privnets.data.preparation import PreparedData, prepare
-from privnets.data.tables import RawRecords, RawTableReference, TableReference
 from privnets.data.transfer import copy, fetch
 
 __all__ = [
     "DATASETS",
-    "ArraysReference",
     "DataError",
     "DataFile",
     "DataReference",
@@ -34,10 +31,6 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "PreparedData",
-    "RawRecords",
-    "RawTableReference",
-    "TableReference",
-    "TorchDatasetReference",
     "UserFormError",
     "copy",
     "directory",

@@ -12,7 +12,8 @@ from pydantic import Field, field_validator
 from privnets import data
 from privnets.attacks import attack_names
 from privnets.config import ExperimentConfig, OneOf, UserMetric, floor_key
-from privnets.membership.user_models.forms import MODEL_FORMS, ModelReference
+from privnets.references.forms import DATA_FORMS, MODEL_FORMS
+from privnets.references.models import ModelReference
 from privnets.registry import Registry
 
 if TYPE_CHECKING:
@@ -34,11 +35,6 @@ MODELS: Final[Registry[TargetModel]] = Registry(
     },
 )
 
-DATA_FORMS: Final = {
-    "table": data.TableReference,
-    "arrays": data.ArraysReference,
-    "torch": data.TorchDatasetReference,
-}
 Mechanism = Literal["output_perturbation", "dp_sgd"]
 Augmentation = Literal["none", "shift", "flip_and_shift"]
 

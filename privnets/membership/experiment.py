@@ -35,7 +35,7 @@ from privnets.membership.config import (
     too_few_non_members,
     utilities,
 )
-from privnets.membership.user_models.forms import ModelReference
+from privnets.references.models import ModelReference
 
 
 class Membership(Experiment):
@@ -187,7 +187,7 @@ def _invalid_groups(config: MembershipConfig) -> list[InvalidField]:
 def _scorer_digests(config: MembershipConfig) -> list[str]:
     """Identifies the scorers; imports scikit-learn, which few studies need before training."""
     from privnets.membership.own_utilities import try_own_utilities
-    from privnets.scorers import scorer_digests
+    from privnets.references.scorers import scorer_digests
 
     digests = scorer_digests(config.metrics or {})
     try_own_utilities(config, "; ".join([data.fingerprint(config.data_form), *digests]))

@@ -29,7 +29,7 @@ from privnets.membership.config import (
 
 if TYPE_CHECKING:
     from privnets.membership.observations import Trainer
-    from privnets.membership.user_models.forms import ModelReference
+    from privnets.references.models import ModelReference
 
 MAX_COMPONENTS: Final = 64
 """Principal components of the parameters that the white-box attack uses, where they are more."""

@@ -27,6 +27,7 @@ from privnets.membership.leakage import Sides
 from privnets.membership.trials import Trials
 from privnets.membership.utilities import Utilities
 from privnets.randomness import generator
+from privnets.references.tables import RawRecords, RawTableReference
 from privnets.statistics.estimates import Estimate
 
 _MAX_REGRESSORS = 64
@@ -63,7 +64,7 @@ class Universe:
     x: Tensor
     y: Tensor
     classes: int = 1
-    raw: data.RawRecords | None = None
+    raw: RawRecords | None = None
 
     @property
     def size(self) -> int:
@@ -83,7 +84,7 @@ class Universe:
         x, y = torch.tensor(prepared.x, device=device), torch.tensor(prepared.y, device=device)
         if config.private_mechanism == "output_perturbation":
             x = x * (config.clip / x.norm(dim=1, keepdim=True)).clamp(max=1)
-        raw = form.records() if isinstance(form, data.RawTableReference) else None
+        raw = form.records() if isinstance(form, RawTableReference) else None
         return cls(x, y.double(), max(prepared.classes, 1), raw)
 
 

@@ -13,7 +13,7 @@ from privnets import data
 from privnets.config import floor_key
 from privnets.membership.config import MembershipConfig
 from privnets.membership.utilities import TestOutputs, Utilities
-from privnets.scorers import (
+from privnets.references.scorers import (
     NO_FLOOR,
     Answers,
     JudgedModel,

@@ -23,11 +23,11 @@ from privnets.contract import (
     State,
     require_equal_structures,
 )
-from privnets.data.tables import digest_of
-from privnets.data.user_files import absolute_path
 from privnets.membership.experiment import Membership
 from privnets.points import Replicate, TradeoffPoint
 from privnets.recorded.table import Recording, read_recording
+from privnets.references.tables import digest_of
+from privnets.references.user_files import absolute_path
 
 
 class RecordedConfig(ExperimentConfig):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data.files import UserFormError
-from privnets.data.table_files import read_frame
+from privnets.references.table_files import read_frame
 
 if TYPE_CHECKING:
     import pandas as pd

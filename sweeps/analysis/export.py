@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from privnets.cache import write_atomically
 from sweeps.errors import InputError
 
 
@@ -48,19 +48,15 @@ def save_frame(frame: pd.DataFrame, path: Path) -> None:
 
 
 def write_file_atomically(path: Path, content: bytes) -> None:
-    """Writes a temporary file beside `path` and renames it.
+    """Writes a file as `privnets.cache.write_atomically` does.
 
     Raises:
         InputError: If it cannot be written; an existing file is then kept.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        write_atomically(path, content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from privnets.audit.page import format_table
 from privnets.audit.references import MIN_REFERENCES, audit_model
 from privnets.audit.result import GATED, AuditResult
 from privnets.config import did_you_mean
-from privnets.data.user_files import import_object, set_folder
+from privnets.references.user_files import import_object, set_folder
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.tables import Table
 from sweeps.analysis.text import format_count

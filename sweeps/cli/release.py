@@ -11,12 +11,12 @@ import typer
 
 import privnets
 from privnets.adversarial.attackers.profiles import ProfileName
-from privnets.adversarial.problem_references import OwnReference
 from privnets.adversarial.problems.own import OwnProblem
 from privnets.adversarial.release_check import GATED_OF_RELEASES, ReleaseCheck, checked_problem
 from privnets.adversarial.trained_releaser import TrainedReleaser
 from privnets.audit.gate import GateResult, plain_number
-from privnets.data.user_files import import_object
+from privnets.references.problems import OwnReference
+from privnets.references.user_files import import_object
 from sweeps.analysis.results import Result, open_result
 from sweeps.cli.audit import JudgedEnd, JUnit, Limits, finish_gates, parse_limits
 from sweeps.cli.options import Json, Storage, Sweep

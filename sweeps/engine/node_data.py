@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cluster.nodes import NoAnswer, node_names, on_every_node
-from privnets.data import user_files
-from privnets.data.user_files import portable_folder, set_portable_folder
+from privnets.references import user_files
+from privnets.references.user_files import portable_folder, set_portable_folder
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.continuation import names_user_files
 from sweeps.planning.plan import Plan, data_fingerprints

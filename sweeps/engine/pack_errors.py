@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from privnets.data.user_files import describe_error, is_memory_limited
+from privnets.references.user_files import describe_error, is_memory_limited
 from sweeps.store.lease import RunSupersededError
 
 # Torch's errors of a GPU, by name: the driver imports this module without torch.

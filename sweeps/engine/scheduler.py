@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cluster.connection import connect, local_machine
 from cluster.nodes import NoAnswer, on_every_node
-from privnets.data.user_files import portable_folder
+from privnets.references.user_files import portable_folder
 from sweeps.engine.capacity import (
     cluster_capacity,
     describe_wait,

@@ -31,7 +31,7 @@ from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
-from privnets.data.user_files import portable_folder
+from privnets.references.user_files import portable_folder
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_sources import PackSource
 from sweeps.engine.progress import is_crash

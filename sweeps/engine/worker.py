@@ -17,7 +17,7 @@ from ray import tune
 
 import privnets
 from privnets.data import DataError
-from privnets.data.user_files import set_portable_folder
+from privnets.references.user_files import set_portable_folder
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_errors import (
     describe_failure,

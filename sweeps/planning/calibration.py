@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import privnets
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
-from privnets.data.user_files import set_portable_folder
+from privnets.references.user_files import set_portable_folder
 from sweeps.errors import InputError
 from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key, read_cached_curve
 from sweeps.planning.devices import DeviceNotFoundError, free_memory, select_device

@@ -22,7 +22,7 @@ from cluster.errors import SecretError
 from cluster.nodes import NoAnswer, node_names, on_every_node
 from cluster.probe import probe
 from privnets.credentials import redact
-from privnets.data.user_files import portable_folder
+from privnets.references.user_files import portable_folder
 from sweeps.analysis.text import format_count
 from sweeps.engine.capacity import cluster_capacity, format_amount, resolve_study_resources
 from sweeps.engine.node_data import local_fingerprints

@@ -16,7 +16,8 @@ from privnets.config import (
     nest,
 )
 from privnets.contract import Experiment
-from privnets.data import DataError, UserFormError, user_files
+from privnets.data import DataError, UserFormError
+from privnets.references import user_files
 from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
 from sweeps.study.field_errors import UNKNOWN_KEY, field_errors, merge_values, without_meant

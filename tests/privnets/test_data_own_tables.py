@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from privnets import data
-from privnets.data.columns import identifier_remarks
-from privnets.data.tables import encode_classes
-from privnets.data.user_files import set_folder
+from privnets.references.columns import identifier_remarks
+from privnets.references.tables import RawTableReference, TableReference, encode_classes
+from privnets.references.user_files import set_folder
 
 FRAME = pd.DataFrame(
     {
@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 def table(target="outcome", path="t.csv", **settings):
-    return data.TableReference(table=path, target=target, **settings)
+    return TableReference(table=path, target=target, **settings)
 
 
 def test_categories_become_columns_of_zeros_and_ones():
@@ -141,7 +141,7 @@ def test_what_raw_columns_mean_to_model_and_attacks_is_noted(folder):
         }
     )
     frame.to_csv(folder / "raw.csv", index=False)
-    reference = data.RawTableReference(table="raw.csv", target="outcome")
+    reference = RawTableReference(table="raw.csv", target="outcome")
     assert data.info(reference).remarks[-3:] == (
         "attacks see the 1,200 categories of customer as whole numbers in alphabetical order, not "
         "as columns: there are more than 1,000.",

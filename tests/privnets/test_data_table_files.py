@@ -14,8 +14,9 @@ from pydantic import ValidationError
 import privnets
 from privnets import data
 from privnets.audit.files import AuditError
-from privnets.data.table_files import STANDARD, TableFormat, read_frame
-from privnets.data.user_files import set_folder
+from privnets.references.table_files import STANDARD, TableFormat, read_frame
+from privnets.references.tables import TableReference
+from privnets.references.user_files import set_folder
 
 RECORDS = 40
 NUMBERS = [str(i) for i in range(RECORDS)]
@@ -38,7 +39,7 @@ def column(folder):
         text = "\n".join([header.replace(",", separator), *rows, ""])
         (folder / "t.csv").write_bytes(text.encode(settings.get("encoding", "utf-8")))
         reference = {"table": "t.csv", "target": "y", **settings}
-        return data.load(data.TableReference.model_validate(reference, strict=True))
+        return data.load(TableReference.model_validate(reference, strict=True))
 
     return read
 
@@ -215,13 +216,13 @@ def test_many_codes_are_categories(column, form):
 )
 def test_values_that_may_mean_something_else_are_remarked(column, values, remark):
     column(values)
-    remarks = data.info(data.TableReference(table="t.csv", target="y")).remarks
+    remarks = data.info(TableReference(table="t.csv", target="y")).remarks
     assert pd.Series(remarks).str.contains(remark).any()
 
 
 def test_names_that_look_alike_are_remarked(folder):
     (folder / "t.csv").write_text("c,Y,c\u200b,y\n" + "1,2,3,p\n2,3,1,q\n" * 9)
-    remarks = data.info(data.TableReference(table="t.csv", target="y")).remarks
+    remarks = data.info(TableReference(table="t.csv", target="y")).remarks
     alike = "'Y' and 'y', 'c' and 'c\\u200b'"
     assert f"names of columns differ in case, blanks or hidden characters only: {alike}." in remarks
 
@@ -230,7 +231,7 @@ def test_a_target_that_differs_in_blanks_is_refused_and_in_case_remarked(folder)
     def write(*classes):
         rows = [f"{i},{classes[i % len(classes)]}" for i in range(RECORDS)]
         (folder / "t.csv").write_text("\n".join(["c,y", *rows]))
-        return data.info(data.TableReference(table="t.csv", target="y"))
+        return data.info(TableReference(table="t.csv", target="y"))
 
     with pytest.raises(data.UserFormError, match=r"target: .* in blanks .*: 'yes' and 'yes '"):
         write("yes", "no", "yes ")
@@ -249,7 +250,7 @@ def test_the_contents_of_a_table_are_described(folder):
         {"age": [1.5, 2.5, None, 4.5], "ward": list("abab"), "sick": [True, False, True, True]}
     )
     frame.assign(y=[0, 1, 1, 1]).to_csv(folder / "t.csv", index=False)
-    remarks = data.info(data.TableReference(table="t.csv", target="y", missing="drop")).remarks
+    remarks = data.info(TableReference(table="t.csv", target="y", missing="drop")).remarks
     assert remarks[:2] == (
         "t.csv: records: 3 (1 others, with missing values, are left out); attributes: 3, after "
         "encoding: 5; numbers: age; categories: ward (2); truth values: sick.",
@@ -323,7 +324,7 @@ def test_types_of_parquet_are_read_or_refused(folder, values, settings, expected
     whole = pa.concat_arrays([values if isinstance(values, pa.Array) else pa.array(values)] * 4)
     table = pa.table({"c": whole, "y": pa.array([i % 2 for i in range(len(whole))])})
     pq.write_table(table, folder / "t.parquet")
-    reference = data.TableReference.model_validate(
+    reference = TableReference.model_validate(
         {"table": "t.parquet", "target": "y", **settings}, strict=True
     )
     if isinstance(expected, str):
@@ -399,14 +400,14 @@ def test_a_text_in_a_record_that_is_left_out_is_the_reason_for_a_column_of_texts
     rows = [f"{i},{i % 2}" for i in range(RECORDS)]
     (folder / "t.csv").write_text("\n".join(["c,y", "kg,", *rows]))
     with pytest.raises(data.UserFormError, match="'c' with other texts in records that are left"):
-        data.load(data.TableReference(table="t.csv", target="y", missing="drop"))
+        data.load(TableReference(table="t.csv", target="y", missing="drop"))
 
 
 @pytest.mark.parametrize("task", [None, "multiclass"])
 def test_long_decimals_are_different_classes_or_refused(folder, task):
     values = [decimal.Decimal(10**19 + i % 3) for i in range(RECORDS)]
     pq.write_table(pa.table({"c": range(RECORDS), "y": pa.array(values)}), folder / "t.parquet")
-    reference = data.TableReference(table="t.parquet", target="y", task=task)
+    reference = TableReference(table="t.parquet", target="y", task=task)
     if task:
         assert data.info(reference).classes == 3
     else:
@@ -421,10 +422,10 @@ def test_large_whole_numbers_beside_missing_ones_keep_their_digits(folder, kind)
     frame.to_csv(folder / "t.csv", index=False)
     frame.to_parquet(folder / "t.parquet")
     assert read_frame(folder / f"t.{kind}")["a"][0] == 2**53 + 1
-    reference = data.TableReference(table=f"t.{kind}", target="y", missing="replace")
+    reference = TableReference(table=f"t.{kind}", target="y", missing="replace")
     with pytest.raises(data.UserFormError, match="whole numbers that float64 rounds"):
         data.load(reference)
-    listed = data.TableReference(**{**reference.model_dump(), "categorical": ("a",)})
+    listed = TableReference(**{**reference.model_dump(), "categorical": ("a",)})
     assert f"a={2**53 + 1}" in data.load(listed).feature_names
 
 

@@ -8,8 +8,8 @@ import privnets
 from privnets import data
 from privnets.audit.model_outputs import ModelOutputs
 from privnets.contract import InvalidConfigError
-from privnets.data.user_files import set_folder
 from privnets.membership.user_models.estimators import answers
+from privnets.references.user_files import set_folder
 
 EXPERIMENT = privnets.experiment("membership")
 OWN = """\

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import privnets
-from privnets.data import user_files
 from privnets.membership.groups import group_metrics
 from privnets.membership.trials import Guesses
+from privnets.references import user_files
 
 EXPERIMENT = privnets.experiment("membership")
 RECORDS, MODELS = 120, 64

@@ -12,13 +12,13 @@ from privnets.attacks.lira import LiraOffline, LiraOnline
 from privnets.attacks.loss_trajectory import LossTrajectory, fit_log_odds
 from privnets.attacks.view import AttackerView, References
 from privnets.contract import InvalidConfigError
-from privnets.data.user_files import set_folder
 from privnets.membership.observations import Universe
 from privnets.membership.trials import Trials, guess, why_unavailable
 from privnets.membership.user_models.augmentation import augment, changed_copies, largest_shift
 from privnets.membership.user_models.module_training import ModuleTrainer
 from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.membership.user_models.output_training import OutputRequest
+from privnets.references.user_files import set_folder
 
 EXPERIMENT = privnets.experiment("membership")
 IMAGES = {"dataset": "digits", "model": "cnn", "train_size": 60, "steps": 20, "records": 8}

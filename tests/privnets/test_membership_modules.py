@@ -12,13 +12,14 @@ import privnets
 from privnets import data
 from privnets.contract import InvalidConfigError
 from privnets.data import cifar10
-from privnets.data.user_files import set_folder
 from privnets.membership.observations import Universe
-from privnets.membership.user_models.forms import TrainingRecipe
 from privnets.membership.user_models.module_stacks import StackInTraining, train
 from privnets.membership.user_models.module_training import ModuleJob, ModuleTrainer
 from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.membership.user_models.output_training import OutputRequest
+from privnets.references.arrays import ArraysReference
+from privnets.references.models import TrainingRecipe
+from privnets.references.user_files import set_folder
 from tests.support import requires_data
 
 EXPERIMENT = privnets.experiment("membership")
@@ -199,7 +200,7 @@ def test_settings_that_do_not_fit_are_invalid(location, fields, error):
 
 
 def test_images_keep_their_shape_and_are_scaled_by_channel():
-    reference = data.ArraysReference(arrays="images.npz")
+    reference = ArraysReference(arrays="images.npz")
     assert data.info(reference).shape == (2, 6, 6)
     x = data.prepare(reference).x.reshape(100, 2, 36)
     np.testing.assert_allclose(x.mean(axis=(0, 2)), 0, atol=1e-6)
@@ -219,11 +220,11 @@ def test_images_keep_their_shape_and_are_scaled_by_channel():
 def test_arrays_of_no_use_are_refused(folder, arrays, message):
     np.savez(folder / "bad.npz", **arrays)
     with pytest.raises(data.UserFormError, match=message):
-        data.load(data.ArraysReference(arrays="bad.npz"))
+        data.load(ArraysReference(arrays="bad.npz"))
 
 
 def test_the_fingerprint_follows_the_content(folder):
-    reference = data.ArraysReference(arrays="t.npz")
+    reference = ArraysReference(arrays="t.npz")
     before = data.fingerprint(reference)
     np.savez(folder / "t.npz", x=np.zeros((4, 2)), y=np.arange(4))
     assert data.fingerprint(reference) != before

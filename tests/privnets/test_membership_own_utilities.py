@@ -11,10 +11,11 @@ import torch
 from sklearn import metrics as oracle
 
 import privnets
-from privnets.data import UserFormError, user_files
+from privnets.data import UserFormError
 from privnets.membership.own_utilities import own_utilities
 from privnets.membership.utilities import TestOutputs, means
-from privnets.scorers import Answers, score_models
+from privnets.references import user_files
+from privnets.references.scorers import Answers, score_models
 
 CODE = """
 import numpy as np

@@ -10,10 +10,10 @@ import privnets
 from privnets import data
 from privnets.audit.model_outputs import predict
 from privnets.contract import InvalidConfigError
-from privnets.data.user_files import import_object, set_folder
 from privnets.membership.observations import Universe
 from privnets.membership.user_models.estimator_training import EstimatorTrainer
 from privnets.membership.user_models.output_training import OutputRequest
+from privnets.references.user_files import import_object, set_folder
 
 EXPERIMENT = privnets.experiment("membership")
 OWN = """\

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import privnets
-from privnets.adversarial.config import AdversarialConfig, NetworkReference
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.training.inference_networks import NetworkGroup
 from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.data import UserFormError
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
-from privnets.membership.user_models.forms import ModuleReference, TrainingRecipe
 from privnets.membership.user_models.module_stacks import (
     StackInTraining,
     make_optimiser,
@@ -25,6 +24,7 @@ from privnets.membership.user_models.module_stacks import (
 from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.networks.module_stacks import seeded, split_tensors, stacking_obstacle
 from privnets.randomness import generator
+from privnets.references.models import ModuleReference, NetworkReference, TrainingRecipe
 from tests.privnets.modules import MODULES, REFUSED
 
 INPUTS, OUTPUTS, STEPS = 6, 3, 6

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 import privnets
 from privnets.data import UserFormError
-from privnets.data.user_files import set_folder
+from privnets.references.user_files import set_folder
 from privnets.testing import check_experiment
 
 CODE = '''

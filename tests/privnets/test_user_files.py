@@ -2,7 +2,7 @@
 
 import pytest
 
-from privnets.data.user_files import describe_error, import_object, set_folder, source_digest
+from privnets.references.user_files import describe_error, import_object, set_folder, source_digest
 
 
 @pytest.fixture

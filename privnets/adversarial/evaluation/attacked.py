@@ -50,7 +50,7 @@ from privnets.adversarial.records import (
 from privnets.config import floor_key
 from privnets.membership.utilities import TestOutputs
 from privnets.points import Replicate
-from privnets.scorers import NO_FLOOR, Answers, ScorerError, score_models
+from privnets.references.scorers import NO_FLOOR, Answers, ScorerError, score_models
 from privnets.statistics import estimates
 from privnets.statistics.estimates import Estimate
 

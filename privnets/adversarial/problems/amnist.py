@@ -25,7 +25,6 @@ from privnets.adversarial.problem import (
     SplitSizes,
     stratified_sizes,
 )
-from privnets.adversarial.problem_references import ProblemSettings
 from privnets.adversarial.problems.digits import (
     THICK,
     THIN,
@@ -34,6 +33,7 @@ from privnets.adversarial.problems.digits import (
     subsampled_split,
 )
 from privnets.data import mnist
+from privnets.references.problems import ProblemSettings
 
 NORMAL: Final = -1
 """Neither thin nor thick."""

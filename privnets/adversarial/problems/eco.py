@@ -34,7 +34,6 @@ from privnets.adversarial.problem import (
     SplitSizes,
     subsample,
 )
-from privnets.adversarial.problem_references import SequenceSettings
 from privnets.adversarial.problems.windows import (
     SIDE_FEATURES,
     Block,
@@ -49,6 +48,7 @@ from privnets.adversarial.problems.windows import (
 )
 from privnets.data import DataError, eco
 from privnets.data.eco import STEPS, Recordings, Resolution
+from privnets.references.problems import SequenceSettings
 
 if TYPE_CHECKING:
     from privnets.adversarial.records import Release

@@ -30,7 +30,6 @@ from privnets.adversarial.problem import (
     stratified_sizes,
     subsample,
 )
-from privnets.adversarial.problem_references import ProblemSettings
 from privnets.adversarial.problems.digits import (
     example_records,
     subsampled_split,
@@ -41,6 +40,7 @@ from privnets.data.faces.collection import UNKNOWN, FaceLabels, FaceSource
 from privnets.data.files import directory
 from privnets.points import Scalar
 from privnets.randomness import generator
+from privnets.references.problems import ProblemSettings
 from privnets.statistics import estimates
 from privnets.statistics.estimates import Estimate
 

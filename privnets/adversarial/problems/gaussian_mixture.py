@@ -25,9 +25,9 @@ from privnets.adversarial.problem import (
     Splits,
     SplitSizes,
 )
-from privnets.adversarial.problem_references import ProblemSettings
 from privnets.contract import InvalidField
 from privnets.randomness import generator
+from privnets.references.problems import ProblemSettings
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,19 +8,19 @@ from pathlib import Path
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.problem_references import (
+from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.problems.own import OwnProblem, TableProblem
+from privnets.adversarial.problems.own_images import open_images
+from privnets.adversarial.problems.own_series import SeriesProblem
+from privnets.references.problems import (
     ImageProblemReference,
     OwnReference,
     SeriesProblemReference,
     TableFileReference,
     TableProblemReference,
 )
-from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.problems.own import OwnProblem, TableProblem
-from privnets.adversarial.problems.own_images import open_images
-from privnets.adversarial.problems.own_series import SeriesProblem
-from privnets.data.tables import digest_of
-from privnets.data.user_files import absolute_path
+from privnets.references.tables import digest_of
+from privnets.references.user_files import absolute_path
 
 
 def problem_of(config: AdversarialConfig) -> Problem:

@@ -23,23 +23,23 @@ from privnets.adversarial.problem import (
     SplitSizes,
     stratified_sizes,
 )
-from privnets.adversarial.problem_references import (
-    LabelledReference,
-    OwnReference,
-    TableProblemReference,
-)
 from privnets.adversarial.problems.digits import subsampled_split
 from privnets.data import UserFormError
 from privnets.data.catalog import combined_fingerprint
-from privnets.data.columns import (
+from privnets.references.columns import (
     describe_classes,
     describe_records,
     identifier_remarks,
     require_distinct_classes,
     text_remarks,
 )
-from privnets.data.table_files import read_frame
-from privnets.data.tables import (
+from privnets.references.problems import (
+    LabelledReference,
+    OwnReference,
+    TableProblemReference,
+)
+from privnets.references.table_files import read_frame
+from privnets.references.tables import (
     category_texts,
     class_labels,
     encode_classes,

@@ -17,13 +17,13 @@ from privnets.adversarial.encodings import (
     released_name,
     require_distinct_releases,
 )
-from privnets.adversarial.problem_references import ImageProblemReference
 from privnets.adversarial.problems.own import LabelledRecords
 from privnets.data import UserFormError
 from privnets.data.files import digest
-from privnets.data.table_files import TableFormat, read_frame
-from privnets.data.tables import digest_of, require_columns
-from privnets.data.user_files import absolute_path, combine_digests
+from privnets.references.problems import ImageProblemReference
+from privnets.references.table_files import TableFormat, read_frame
+from privnets.references.tables import digest_of, require_columns
+from privnets.references.user_files import absolute_path, combine_digests
 
 if TYPE_CHECKING:
     import pandas as pd

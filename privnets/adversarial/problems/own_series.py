@@ -21,7 +21,6 @@ from privnets.adversarial.problem import (
     stratified_split,
     subsample,
 )
-from privnets.adversarial.problem_references import SeriesProblemReference
 from privnets.adversarial.problems.own import (
     MIN_RECORDS,
     SHARES,
@@ -30,9 +29,10 @@ from privnets.adversarial.problems.own import (
 )
 from privnets.adversarial.released_columns import ColumnChange, NumberColumn
 from privnets.data import UserFormError
-from privnets.data.columns import describe_classes, is_number, require_clear, text_remarks
-from privnets.data.table_files import read_frame
-from privnets.data.tables import category_texts, require_columns
+from privnets.references.columns import describe_classes, is_number, require_clear, text_remarks
+from privnets.references.problems import SeriesProblemReference
+from privnets.references.table_files import read_frame
+from privnets.references.tables import category_texts, require_columns
 
 if TYPE_CHECKING:
     import pandas as pd

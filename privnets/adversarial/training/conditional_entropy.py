@@ -12,9 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from privnets.adversarial.problem_references import SequenceForm
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.inference_networks import log_softmax_over_classes
+from privnets.references.problems import SequenceForm
 
 GradientForm = Literal["posterior", "label"]
 

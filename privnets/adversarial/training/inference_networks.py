@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import nll_loss
 
-from privnets.adversarial.config import AdversarialConfig, NetworkReference
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING
@@ -24,6 +24,7 @@ from privnets.networks.module_stacks import ImageClassifier
 from privnets.networks.recurrent import Recurrent
 from privnets.networks.training import StackedAdam, differentiable
 from privnets.randomness import generator
+from privnets.references.models import NetworkReference
 
 Role = Literal["adversary", "utility", "reference"]
 """`adversary` infers the secret from the release, `utility` the utility label from the release,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privnets.adversarial.config import AdversarialConfig, NetworkReference
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.inference_networks import cross_entropy
@@ -34,6 +34,7 @@ from privnets.networks.module_stacks import ConvolutionStack, draw_parameters
 from privnets.networks.recurrent import initial_lstm, lstm
 from privnets.networks.streams import uniform
 from privnets.networks.unet import UNet, UNetClassifier, noise_shape
+from privnets.references.models import NetworkReference
 
 _MODULE_NOISE = 16  # noise inputs of a user's module
 _DARK_LOGIT = -2.0

@@ -16,9 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from privnets.adversarial.config import NetworkReference
 from privnets.data import UserFormError
-from privnets.data.user_files import describe_error, import_object
 from privnets.networks.module_stacks import (
     ModuleStack,
     draw_parameters,
@@ -27,6 +25,8 @@ from privnets.networks.module_stacks import (
     stack_states,
     stacking_obstacle,
 )
+from privnets.references.models import NetworkReference
+from privnets.references.user_files import describe_error, import_object
 
 Module: TypeAlias = torch.nn.Module
 Factory: TypeAlias = Callable[..., Any]

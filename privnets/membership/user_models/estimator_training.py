@@ -12,7 +12,6 @@ from joblib.externals.loky import ProcessPoolExecutor
 from sklearn.utils.parallel import Parallel, delayed
 
 from privnets.data import UserFormError
-from privnets.data.user_files import folder
 from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Universe
 from privnets.membership.user_models.estimators import Answers, EstimatorModel, FitTask
@@ -23,6 +22,7 @@ from privnets.membership.user_models.output_training import (
     UserCodeError,
 )
 from privnets.randomness import generator
+from privnets.references.user_files import folder
 
 _TRIAL_SECONDS: Final = 20.0
 

@@ -25,16 +25,14 @@ from privnets.contract import InvalidField
 from privnets.data import (
     DataReference,
     DatasetInfo,
-    RawRecords,
-    RawTableReference,
-    TableReference,
     UserFormError,
 )
-from privnets.data.user_files import describe_error, import_object, set_folder
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import UserModel
-from privnets.membership.user_models.forms import EstimatorReference, ModelReference
 from privnets.membership.user_models.parameters import parameter_names, unknown_parameters
+from privnets.references.models import EstimatorReference, ModelReference
+from privnets.references.tables import RawRecords, RawTableReference, TableReference
+from privnets.references.user_files import describe_error, import_object, set_folder
 
 if TYPE_CHECKING:
     from privnets.membership.user_models.estimator_training import EstimatorTrainer

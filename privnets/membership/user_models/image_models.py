@@ -7,8 +7,8 @@ from typing import ClassVar, Final
 from privnets.contract import InvalidField
 from privnets.data import DatasetInfo
 from privnets.membership.config import MembershipConfig
-from privnets.membership.user_models.forms import ModuleReference, TrainingRecipe
 from privnets.membership.user_models.modules import ModuleModel, input_shape
+from privnets.references.models import ModuleReference, TrainingRecipe
 
 _BATCH: Final = 64
 

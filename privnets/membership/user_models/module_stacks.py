@@ -12,9 +12,9 @@ from torch.nn.functional import cross_entropy
 
 from privnets.differential_privacy.module_gradients import clipped_gradients
 from privnets.differential_privacy.per_example import ClippedGradients
-from privnets.membership.user_models.forms import TrainingRecipe
 from privnets.networks.module_stacks import ModuleStack, split_tensors, stack_states
 from privnets.networks.training import FusedAdam, StackedMomentum, differentiable
+from privnets.references.models import TrainingRecipe
 
 _FEW_CLASSES = 16  # up to them, a CPU takes the softmax of columns several times as fast as of rows
 

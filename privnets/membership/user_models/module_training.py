@@ -12,7 +12,6 @@ from torch import Tensor
 
 from privnets.audit.model_outputs import ModelOutputs
 from privnets.data import UserFormError
-from privnets.data.user_files import describe_error
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
 from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Universe
@@ -34,6 +33,7 @@ from privnets.membership.user_models.output_training import (
 )
 from privnets.networks.module_stacks import seeded
 from privnets.randomness import generator
+from privnets.references.user_files import describe_error
 
 _CPU_MODELS, _GPU_MODELS = 16, 256
 # Parameters and inputs of a batch, over all models that train at once.

@@ -12,11 +12,9 @@ from torch.nn.parameter import is_lazy
 
 from privnets import data
 from privnets.data import UserFormError
-from privnets.data.user_files import describe_error
 from privnets.differential_privacy.module_state import attributes, changed_attribute, equal
 from privnets.membership.config import MembershipConfig
 from privnets.membership.observations import Universe
-from privnets.membership.user_models.forms import ModuleReference
 from privnets.membership.user_models.module_stacks import (
     StackInTraining,
     private_gradients,
@@ -30,6 +28,8 @@ from privnets.networks.module_stacks import (
     stacking_obstacle,
 )
 from privnets.randomness import generator
+from privnets.references.models import ModuleReference
+from privnets.references.user_files import describe_error
 
 ASKED_AT_ONCE = 32  # activations of more records exceed the cache
 _TRIAL_RECORDS, _SEARCHED_RECORDS = 4, 10_000

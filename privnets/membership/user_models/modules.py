@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 from privnets import data
 from privnets.contract import InvalidField
 from privnets.data import DatasetInfo, UserFormError
-from privnets.data.user_files import describe_error, import_object
 from privnets.membership.config import Augmentation, Mechanism, MembershipConfig
 from privnets.membership.models import UserModel
-from privnets.membership.user_models.forms import ModuleReference
 from privnets.membership.user_models.parameters import unknown_parameters
+from privnets.references.models import ModuleReference
+from privnets.references.user_files import describe_error, import_object
 
 if TYPE_CHECKING:
     from privnets.membership.user_models.module_training import ModuleTrainer

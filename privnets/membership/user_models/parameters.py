@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from privnets.config import did_you_mean
 from privnets.contract import InvalidField
-from privnets.data.user_files import import_object
-from privnets.membership.user_models.forms import ModelReference
+from privnets.references.models import ModelReference
+from privnets.references.user_files import import_object
 
 _LISTED: Final = 10
 

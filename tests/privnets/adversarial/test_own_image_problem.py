@@ -19,8 +19,8 @@ from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.data import UserFormError
-from privnets.data.user_files import set_folder
 from privnets.randomness import generator
+from privnets.references.user_files import set_folder
 from tests.privnets.adversarial.releases import split_parts
 
 RECORDS, SIZE = 120, 8

@@ -15,8 +15,8 @@ from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.config import flatten, nest
 from privnets.data import UserFormError
-from privnets.data.user_files import set_folder
 from privnets.randomness import generator
+from privnets.references.user_files import set_folder
 from tests.privnets.adversarial.releases import split_parts
 
 FORM = {"table": "people.csv", "secret": "sex", "utility": "income", "ignore": ["id"]}

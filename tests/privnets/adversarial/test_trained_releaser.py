@@ -16,8 +16,8 @@ from privnets.adversarial.records import Minibatch
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.releasers import RELEASERS, build_releaser
 from privnets.data import DataError, UserFormError
-from privnets.data.user_files import set_folder
 from privnets.randomness import generator, stream_key
+from privnets.references.user_files import set_folder
 
 RECORDS = 80
 

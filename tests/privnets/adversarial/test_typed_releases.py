@@ -21,8 +21,8 @@ from privnets.adversarial.trained_releaser import (
 )
 from privnets.adversarial.training.game import Game
 from privnets.data import UserFormError
-from privnets.data.table_files import read_frame
-from privnets.data.user_files import set_folder
+from privnets.references.table_files import read_frame
+from privnets.references.user_files import set_folder
 
 RECORDS = 400
 FORM = {"table": "people.parquet", "secret": "sex", "ignore": ["id"], "categorical": ["floor"]}

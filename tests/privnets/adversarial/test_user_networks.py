@@ -16,9 +16,9 @@ from privnets.adversarial.records import load_pool, select_exposure
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError, UserFormError
-from privnets.data.user_files import set_folder
 from privnets.networks.streams import RandomStreams, standard_normal
 from privnets.randomness import stream_key
+from privnets.references.user_files import set_folder
 
 SOURCE = """\
 import torch

@@ -17,9 +17,8 @@ from scipy.special import expit, softmax
 
 import privnets
 from privnets import AuditError
-from privnets.audit import files
 from privnets.audit.signals import load_signals
-from privnets.data import table_files
+from privnets.references import arrays, table_files
 
 RECORDS = 60
 LOGITS = np.random.default_rng(0).standard_normal((RECORDS, 3)) * 2
@@ -316,8 +315,8 @@ def hostile_files(folder: Path) -> dict[str, str]:
 def test_hostile_files_are_refused_and_nothing_is_executed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(files, "MAX_BYTES", 2**20)
-    monkeypatch.setattr(table_files, "_MAX_BYTES", 2**20)
+    monkeypatch.setattr(arrays, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(table_files, "MAX_BYTES", 2**20)
     for name, message in hostile_files(tmp_path).items():
         with pytest.raises(AuditError, match=message):
             privnets.audit_signals(tmp_path / name)

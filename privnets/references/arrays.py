@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,8 +16,9 @@ from pydantic import Field, JsonValue
 
 from privnets.data.catalog import DataReference, DataSource, Table, combined_fingerprint
 from privnets.data.files import DatasetInfo, FileState, Task, UserFormError
-from privnets.data.tables import class_labels, describe_target, digest_of, encode_target
-from privnets.data.user_files import (
+from privnets.references.table_files import MAX_BYTES
+from privnets.references.tables import class_labels, describe_target, digest_of, encode_target
+from privnets.references.user_files import (
     absolute_path,
     describe_error,
     folder,
@@ -25,6 +27,22 @@ from privnets.data.user_files import (
 )
 
 _IMAGE_DIMENSIONS: Final = 4
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Reads the arrays of an npz file, without pickled objects.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is damaged, has pickled objects, or more than 4 GiB once decompressed.
+        zipfile.BadZipFile: If it is no npz file.
+    """
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > MAX_BYTES:
+        raise ValueError(f"it holds {size:,} bytes; at most {MAX_BYTES:,} are read")
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 class OwnArrays(DataReference):
@@ -61,9 +79,9 @@ class ArraysReference(OwnArrays):
         """Reads the file."""
         path = absolute_path(self.arrays)
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return arrays["x"], arrays["y"]
-        except (OSError, ValueError, KeyError) as error:
+            arrays = read_npz(path)
+            return arrays["x"], arrays["y"]
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             given = f"{path}, which cannot be read ({error})"
             raise UserFormError("arrays", given, "an npz file with arrays x and y") from error
 
@@ -184,10 +202,3 @@ def _check(field: str, x: NDArray[Any], y: NDArray[Any]) -> None:
 @lru_cache(maxsize=4)
 def _source(reference: OwnArrays, _folder: Path, _content: str) -> ArraySource:
     return ArraySource(reference)
-
-
-ARRAY_FORMS: Final[Mapping[str, type[OwnArrays]]] = {
-    "arrays": ArraysReference,
-    "torch": TorchDatasetReference,
-}
-"""Key that a mapping must have to the form of the mapping."""

@@ -5,18 +5,32 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from privnets.adversarial.released_columns import Range
 from privnets.config import UserForm
 from privnets.data import UserFormError
-from privnets.data.table_files import Names, TableFormat
-from privnets.data.tables import TableAttributes
 from privnets.points import Scalar
+from privnets.references.table_files import Names, TableFormat
+from privnets.references.tables import TableAttributes
 
 SequenceForm = Literal["joint", "sum"]
+
+
+def _require_order(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError("must have the smallest number first")
+    return ends
+
+
+# YAML has lists, and strict validation accepts only tuples.
+Range = Annotated[
+    tuple[float, float],
+    BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v),
+    AfterValidator(_require_order),
+]
+"""Smallest and largest number of a release."""
 
 
 class ProblemSettings(UserForm):
@@ -191,11 +205,3 @@ class SeriesProblemReference(TableFileReference, TableFormat, SequenceSettings):
     def secrets(self) -> tuple[str, ...]:
         """Columns of the secret."""
         return (self.secret,) if isinstance(self.secret, str) else tuple(self.secret)
-
-
-PROBLEM_FORMS: Final[Mapping[str, type[OwnReference]]] = {
-    "table": TableProblemReference,
-    "images": ImageProblemReference,
-    "series": SeriesProblemReference,
-}
-"""Forms of the user's own records, by the entry that each must have."""

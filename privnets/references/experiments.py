@@ -18,8 +18,8 @@ from pydantic import Field, create_model
 from privnets.config import ExperimentConfig
 from privnets.contract import Cost, Direction, Experiment, InvalidField, Stage, State
 from privnets.data.files import UserFormError
-from privnets.data.user_files import folder, import_object, source_digest
 from privnets.points import Replicate
+from privnets.references.user_files import folder, import_object, source_digest
 
 _SCALARS: Final = (bool, int, float, str)
 _MEMORY: Final = 2**28

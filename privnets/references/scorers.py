@@ -19,7 +19,7 @@ from sklearn.metrics import get_scorer, get_scorer_names
 
 from privnets.config import did_you_mean
 from privnets.data import UserFormError
-from privnets.data.user_files import describe_error, import_object, source_digest
+from privnets.references.user_files import describe_error, import_object, source_digest
 
 _FORMS = (
     "a function (y_true, y_pred) of targets and predictions, a function (y_true, y_prob) of "

@@ -1,15 +1,14 @@
-"""Mappings by which a study describes a target model of the user's own."""
+"""Target models and networks of the user, as a study describes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
 from privnets.config import UserForm
-from privnets.data.user_files import combine_digests, source_digest
+from privnets.references.user_files import combine_digests, source_digest
 
 if TYPE_CHECKING:
     from privnets.membership.models import TargetModel
@@ -110,7 +109,19 @@ class ModuleReference(ModelReference):
     training: TrainingRecipe = TrainingRecipe()
 
 
-MODEL_FORMS: Final[Mapping[str, type[ModelReference]]] = {
-    each.key: each for each in (EstimatorReference, ModuleReference)
-}
-"""Key that a mapping must have to the form of the mapping."""
+class NetworkReference(UserForm):
+    """Torch module of the user.
+
+    Attributes:
+        torch: Import path `module:name` of a class or function that returns a module without
+            buffers. It is called with the shape of a record, then with the number of noise inputs
+            (releaser) or of classes (inference network).
+        params: Further keyword arguments.
+    """
+
+    torch: str
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Import path."""
+        return self.torch

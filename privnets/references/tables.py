@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from privnets.config import did_you_mean
 from privnets.data.catalog import DataReference, DataSource, Table, Target, combined_fingerprint
-from privnets.data.columns import (
+from privnets.data.files import DatasetInfo, FileState, Task, UserFormError, digest
+from privnets.references.columns import (
     describe_classes,
     describe_records,
     identifier_remarks,
@@ -24,9 +25,8 @@ from privnets.data.columns import (
     require_distinct_classes,
     text_remarks,
 )
-from privnets.data.files import DatasetInfo, FileState, Task, UserFormError, digest
-from privnets.data.table_files import EXACT, Names, TableFormat, is_unnamed, read_frame
-from privnets.data.user_files import absolute_path
+from privnets.references.table_files import EXACT, Names, TableFormat, is_unnamed, read_frame
+from privnets.references.user_files import absolute_path
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -45,7 +45,8 @@ _CODE: Final = r"^[-+]?0\d+$"
 _LONG: Final = r"^[-+]?\d{16,}(?:\.0*)?$"  # 2**53 has 16 digits
 _SEPARATORS: Final = ";\t|,"
 _BLOCK: Final = 2**27  # bytes; a record must fit
-_MAX_BYTES: Final = 2**32
+MAX_BYTES: Final = 2**32
+"""Largest size of a file's content that is read, once it is decompressed."""
 _OTHER_FILES: Final = {
     b"\x1f\x8b": "a gzip file; name it .csv.gz",
     b"PK\x03\x04": "a zip file or a workbook; save it as CSV",
@@ -175,8 +176,8 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
     import pyarrow.csv as arrow
 
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-        content = stream.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
+        content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
         raise ValueError("more than 4 GiB; store it as parquet")
     if kinds := [kind for magic, kind in _OTHER_FILES.items() if content.startswith(magic)]:
         raise ValueError(f"it is {kinds[0]}")
@@ -234,7 +235,7 @@ def _read_parquet(path: Path) -> tuple[list[str], list[pa.ChunkedArray]]:
         groups = map(about.row_group, range(about.num_row_groups))
         # Neither long pages nor long runs of equal values may fill the memory.
         size = sum(group.total_byte_size for group in groups)
-        if max(size, 8 * about.num_rows * about.num_columns) > _MAX_BYTES:
+        if max(size, 8 * about.num_rows * about.num_columns) > MAX_BYTES:
             raise ValueError("more than 4 GiB")
         table = file.read()
     stored: Mapping[str, Any] = table.schema.pandas_metadata or {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from privnets.data.files import UserFormError
-from privnets.data.table_files import EXACT, NOT_AVAILABLE, TRUTHS, TableFormat
+from privnets.references.table_files import EXACT, NOT_AVAILABLE, TRUTHS, TableFormat
 
 if TYPE_CHECKING:
     import pandas as pd
