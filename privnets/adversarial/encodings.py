@@ -20,11 +20,11 @@ from privnets.adversarial.released_columns import (
     CategoryColumn,
     ColumnChange,
     NumberColumn,
-    Range,
 )
 from privnets.data import UserFormError
 from privnets.data.faces.collection import centre_square
 from privnets.references.columns import is_number
+from privnets.references.problems import Range
 from privnets.references.table_files import STANDARD, TableFormat, read_frame
 from privnets.references.tables import MissingValues, require_columns
 
