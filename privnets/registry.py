@@ -107,7 +107,6 @@ EXPERIMENTS: Final[Registry[Experiment]] = Registry(
     {
         "adversarial": "privnets.adversarial.experiment:Adversarial",
         "membership": "privnets.membership.experiment:Membership",
-        "recorded": "privnets.recorded.experiment:Recorded",
     },
 )
 

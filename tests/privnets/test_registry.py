@@ -31,7 +31,7 @@ def install_package(
 def test_a_package_on_the_path_adds_its_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "trivial" not in EXPERIMENTS.names()
     monkeypatch.syspath_prepend(TRIVIAL)
-    assert EXPERIMENTS.names() == ("adversarial", "membership", "recorded", "trivial")
+    assert EXPERIMENTS.names() == ("adversarial", "membership", "trivial")
     found = privnets.experiment("trivial")
     points = found.run([found.Config.model_validate({"x": 0.25, "seed": seed}) for seed in (0, 1)])
     assert {point.experiment for point in points} == {"trivial"}

@@ -1,1 +1,0 @@
-"""Experiment that replays the recorded points of a finished sweep."""
