@@ -198,14 +198,14 @@ class OneOf:
 
     def _tag(self, value: object) -> str | None:
         """Returns which schema validates a value; None for a mapping of no form."""
-        if isinstance(value, Named) or self._has_settings(value):
-            return ""
-        if isinstance(value, UserForm):
+        if isinstance(value, UserForm) and not isinstance(value, Named):
             keys = {key for key, form in self.forms.items() if isinstance(value, form)}
-        elif isinstance(value, Mapping):
-            keys = self.forms.keys() & value.keys()
-        else:
+        elif not isinstance(value, Mapping) or (
+            self.settings and len(value) == 1 and next(iter(value)) in self.names()
+        ):
             return ""
+        else:
+            keys = self.forms.keys() & value.keys()
         return form_tag(keys.pop()) if len(keys) == 1 else None
 
     def model_at(self, part: str | int) -> type[UserForm] | None:
@@ -213,10 +213,6 @@ class OneOf:
         if self.settings and part in self.names():
             return self.settings(str(part))
         return self.forms.get(form_of_tag(part))
-
-    def _has_settings(self, value: object) -> bool:
-        is_one = self.settings is not None and isinstance(value, Mapping) and len(value) == 1
-        return is_one and next(iter(value)) in self.names()  # type: ignore[call-overload]
 
     def _check_named(self, value: object) -> str | Named:
         assert self.settings is not None

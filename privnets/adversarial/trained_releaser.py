@@ -162,7 +162,9 @@ class TrainedReleaser:
         complete = encoding.complete(records)
         changes: tuple[ColumnChange, ...] = ()
         for place, part in enumerate(encoding.parts(complete)):
-            own = seed if seed is None or not place else _part_seed(seed, place)
+            own = seed
+            if seed is not None and place:  # noise of the first part must not repeat
+                own = int(generator(seed, f"part {place}").integers(2**62))
             z = self._release_encoded(part, own)
             released = encoding.decode(z, part)
             encoding.write(_with_columns(released, part, keep) if keep else released, target)
@@ -339,20 +341,16 @@ def _require_target(source: Path, target: Path, suffixes: tuple[str, ...], overw
         raise UserFormError("output", f"{target}, which exists", "a new place, or --overwrite")
 
 
-def _part_seed(seed: int, part: int) -> int:
-    """Seed of a later part of the records, whose noise must differ from that of the first."""
-    return int(generator(seed, f"part {part}").integers(2**62))
-
-
 def _with_columns(released: Any, original: Any, names: Sequence[str]) -> Any:
     """Adds original columns to a released table; whole numbers are integers again."""
     columns, kept = getattr(original, "columns", ()), getattr(released, "columns", ())
     if wrong := [name for name in names if name not in columns or name in kept]:
         raise UserFormError("keep", repr(wrong[0]), "a column of the table that is not released")
-    return released.assign(**{name: _with_integers(original[name]) for name in names})
-
-
-def _with_integers(column: Any) -> Any:
-    """The column, but as integers if it is whole numbers that missing ones made floating-point."""
-    is_whole = is_number(column) and column.hasnans and (column.dropna() % 1 == 0).all()
-    return column.astype("Int64") if is_whole and column.abs().max() < _MAX_INTEGER else column
+    added = {}
+    for name in names:
+        column = original[name]
+        # Missing values make whole numbers floating-point.
+        is_whole = is_number(column) and column.hasnans and (column.dropna() % 1 == 0).all()
+        is_exact = is_whole and column.abs().max() < _MAX_INTEGER
+        added[name] = column.astype("Int64") if is_exact else column
+    return released.assign(**added)

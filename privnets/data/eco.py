@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,21 +174,14 @@ def _quarters(identity: str, origin: Source) -> tuple[QuarterHours, ...]:
     path = cache.directory() / f"eco-{identity}.prepared"
     arrays = cache.read(path)
     if arrays is not None:
-        return _from_arrays(arrays)
+        numbers = sorted({int(key.partition("/")[0]) for key in arrays})
+        return tuple(QuarterHours(n, *(arrays[f"{n}/{part}"] for part in _PARTS)) for n in numbers)
     households = tuple(
         read_published(*item) for item in find_published(_published_folder()).items()
     )
-    cache.write(path, _to_arrays(households))
+    arrays = {f"{h.number}/{part}": getattr(h, part) for h in households for part in _PARTS}
+    cache.write(path, arrays)
     return households
-
-
-def _to_arrays(households: tuple[QuarterHours, ...]) -> dict[str, NDArray[Any]]:
-    return {f"{h.number}/{part}": getattr(h, part) for h in households for part in _PARTS}
-
-
-def _from_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[QuarterHours, ...]:
-    numbers = sorted({int(key.partition("/")[0]) for key in arrays})
-    return tuple(QuarterHours(n, *(arrays[f"{n}/{part}"] for part in _PARTS)) for n in numbers)
 
 
 def _contents_digest(households: Mapping[int, PublishedFiles]) -> str:

@@ -148,7 +148,11 @@ class ArraySource(DataSource):
 
         field = "arrays" if isinstance(reference, ArraysReference) else "torch"
         x, y = (np.asarray(each) for each in reference.load())
-        _check(field, x, y)
+        if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
+            given = f"x of shape {list(x.shape)} and y of shape {list(y.shape)}"
+            raise UserFormError(field, given, "x [N, ...] and y [N] with equal N")
+        if x.dtype.kind not in "buif":
+            raise UserFormError(field, f"x of type {x.dtype}", "finite numbers")
         is_image = x.ndim == _IMAGE_DIMENSIONS
         self.x = np.ascontiguousarray(x.reshape(len(x), -1))
         if self.x.dtype != np.uint8:
@@ -189,14 +193,6 @@ class ArraySource(DataSource):
     def read(self, paths: Sequence[Path]) -> Table:
         """Returns the attributes and targets."""
         return self.x, self.y, tuple(f"x{column}" for column in range(self.x.shape[1]))
-
-
-def _check(field: str, x: NDArray[Any], y: NDArray[Any]) -> None:
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
-        given = f"x of shape {list(x.shape)} and y of shape {list(y.shape)}"
-        raise UserFormError(field, given, "x [N, ...] and y [N] with equal N")
-    if x.dtype.kind not in "buif":
-        raise UserFormError(field, f"x of type {x.dtype}", "finite numbers")
 
 
 @lru_cache(maxsize=4)

@@ -201,23 +201,15 @@ def classify_thickness(
 
 @lru_cache(maxsize=1)
 def _select_thin_and_thick(images: mnist.MnistImages) -> ThicknessImages:
+    """Each part by the thresholds of training images; test images also by their own."""
     train, test = (images.train_x, images.train_y), (images.test_x, images.test_y)
-    parts = ((train, train), (test, train), (test, test))
-    columns = zip(*(_label_part(*part, *rule) for part, rule in parts), strict=True)
-    arrays = [np.concatenate(column) for column in columns]
+    parts = []
+    for (x, digits), rule in ((train, train), (test, train), (test, test)):
+        thresholds = digit_thresholds(scan_line_counts(*rule), rule[1])
+        labels = classify_thickness(scan_line_counts(x, digits), digits, thresholds)
+        kept = labels != NORMAL
+        parts.append((x[kept], digits[kept], labels[kept]))
+    arrays = [np.concatenate(column) for column in zip(*parts, strict=True)]
     for array in arrays:
         array.setflags(write=False)
     return ThicknessImages(*arrays)
-
-
-def _label_part(
-    images: NDArray[np.uint8],
-    digits: NDArray[np.int64],
-    rule_images: NDArray[np.uint8],
-    rule_digits: NDArray[np.int64],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """Thin and thick images by the thresholds of other images: grey levels, digits and labels."""
-    thresholds = digit_thresholds(scan_line_counts(rule_images, rule_digits), rule_digits)
-    labels = classify_thickness(scan_line_counts(images, digits), digits, thresholds)
-    kept = labels != NORMAL
-    return images[kept], digits[kept], labels[kept]

@@ -160,7 +160,10 @@ class GaussianMixtureProblem(Problem):
         config, metrics, notes = release.config, dict.fromkeys(EXACT, math.nan), dict[str, str]()
         linear_filter = release.parameters[0] if self.has_exact_information(config) else None
         if linear_filter is not None:
-            metrics = _exact_metrics(config, linear_filter)
+            information = _filter_information(linear_filter.double()[None], [config])
+            leakage, censored = float(information.leakage), float(information.censored)
+            loss = (1 - config.tradeoff) * censored**2 + config.tradeoff * leakage**2
+            metrics = dict(zip(EXACT, (leakage, censored, loss), strict=True))
         else:
             notes |= dict.fromkeys(EXACT, "exact information is known for linear filters only")
         if not _has_loss(config):
@@ -199,13 +202,6 @@ def _filter_information(
     information = measures.filter_information(filters, noise, joint)
     parts = (part.masked_fill(~is_finite, math.nan) for part in information)
     return measures.FilterInformation(*parts)
-
-
-def _exact_metrics(config: AdversarialConfig, theta: Tensor) -> dict[str, float]:
-    information = _filter_information(theta.double()[None], [config])
-    leakage, censored = float(information.leakage), float(information.censored)
-    loss = (1 - config.tradeoff) * censored**2 + config.tradeoff * leakage**2
-    return dict(zip(EXACT, (leakage, censored, loss), strict=True))
 
 
 def _has_loss(config: AdversarialConfig) -> bool:

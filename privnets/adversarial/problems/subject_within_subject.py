@@ -6,9 +6,10 @@ Some of the private users are observed while the releaser trains; attackers meet
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -66,7 +67,10 @@ class SubjectWithinSubjectProblem(FaceProblem):
         attacks = [f"attacker_{m}/{group}" for m in _MEASURES for group in _GROUPS[1:]]
         classes = (observed + unobserved, consenting)
         spec = face_spec("subject-within-subject", classes, _MEASURES, attacks)
-        keys = (*spec.extra_metrics, *(_verification_key(*each) for each in _verifications()))
+        keys = (
+            *spec.extra_metrics,
+            *(_verification_key(*each) for each in product(_KINDS, _GROUPS)),
+        )
         return replace(spec, extra_metrics=keys, shows_labels=False, has_either_label=True)
 
     def select(self, labels: FaceLabels) -> FaceRecords:
@@ -209,10 +213,6 @@ def _number(members: NDArray[np.int64], people: int) -> NDArray[np.int64]:
     number = np.full(people, UNKNOWN)
     number[members] = np.arange(len(members))
     return number
-
-
-def _verifications() -> Sequence[tuple[str, str]]:
-    return [(kind, group) for kind in _KINDS for group in _GROUPS]
 
 
 def _verification_key(kind: str, group: str) -> str:
