@@ -96,5 +96,5 @@ def test_two_packages_with_one_name_are_both_reported(
 
 
 def test_an_unknown_experiment_is_refused_with_the_known_names() -> None:
-    with pytest.raises(ValueError, match="one of adversarial, membership, recorded; got 'none'"):
+    with pytest.raises(ValueError, match="one of adversarial, membership; got 'none'"):
         privnets.experiment("none")
