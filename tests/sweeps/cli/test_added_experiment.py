@@ -37,9 +37,7 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_a_study_of_an_experiment_that_no_package_adds_is_refused(study: Path) -> None:
-    with pytest.raises(
-        StudyError, match=r"experiment: .*trivial.*adversarial, membership"
-    ):
+    with pytest.raises(StudyError, match=r"experiment: .*trivial.*adversarial, membership"):
         make_plan(load(str(study)))
 
 

@@ -193,8 +193,8 @@ def test_missing_required_keys_are_errors(write):
 def test_an_unknown_experiment_is_an_error_that_lists_the_experiments(write):
     (line,) = load_errors(write("name: a\nreplicates: x\nexperiment: membershop\n"))[1:]
     assert line == (
-        'FILE:3 experiment: got "membershop"; expected one of adversarial, membership, '
-        "recorded (did you mean membership?), or one of a package installed here"
+        'FILE:3 experiment: got "membershop"; expected one of adversarial, membership '
+        "(did you mean membership?), or one of a package installed here"
     )
 
 
