@@ -61,8 +61,18 @@ def test_no_gap_cannot_be_told() -> None:
     assert text.startswith("Whether the learned release beats noise cannot be told: at equal")
 
 
-def test_curves_without_a_common_accuracy_cannot_be_compared() -> None:
-    (finding,) = compare_with_obfuscation(sweep(0.1, far=2.0))
+def test_curves_without_a_common_accuracy_are_compared_at_equal_privacy() -> None:
+    """Both curves lose as much accuracy; the learned one begins at a higher accuracy."""
+    (finding,) = compare_with_obfuscation(sweep(0.0, far=0.5))
+    assert finding.equal == STRONGEST
+    assert finding.difference is not None
+    assert finding.difference.low <= 0.5 <= finding.difference.high
+    words = "The learned release beats noise: at equal attacker's balanced accuracy"
+    assert finding.sentence.startswith(words)
+
+
+def test_curves_without_anything_in_common_cannot_be_compared() -> None:
+    (finding,) = compare_with_obfuscation(sweep(1.0, far=2.0))
     assert finding.difference is None
     assert "no accuracy is common to both" in finding.sentence
 
