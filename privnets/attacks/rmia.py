@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from privnets.attacks.base import MIN_POPULATION, NO_PROBABILITIES, Attack, Family
 from privnets.attacks.view import Array, AttackerView, share_below
@@ -77,8 +76,8 @@ class RmiaOnline(RmiaOffline):
         return ratio
 
 
-def _log_sum(one: Array, two: ArrayLike) -> Array:
-    """Logarithm of exp(one) + exp(two); NaN stays NaN."""
-    with np.errstate(invalid="ignore"):
-        total: Array = np.logaddexp(one, two)
+def _log_sum(one: Array, two: Array | float) -> Array:
+    """Logarithm of exp(one) + exp(two), of finite numbers; NaN stays NaN."""
+    gap = np.abs(one - two)
+    total: Array = np.maximum(one, two) + np.log(1 + np.exp(-gap))  # faster than `logaddexp`
     return total

@@ -123,16 +123,23 @@ class References:
         """
         side = self.member == member
         count = side.sum(0, keepdims=True)
-        top = np.where(side, logs, -np.inf).max(0)
-        parts = np.where(side, np.exp(np.minimum(logs - top, 0.0)), 0.0)
-        if self.left_out is None:
-            total = parts.sum(0, keepdims=True)
-        else:
-            # Sums before and after the removed model: a difference of sums would cancel.
-            nothing, removed = np.zeros_like(parts[:1]), self.left_out[member]
-            before = np.vstack([nothing, parts[:-1]]).cumsum(0)
-            after = np.vstack([nothing, parts[:0:-1]]).cumsum(0)[::-1]
-            total = np.take_along_axis(before, removed, 0) + np.take_along_axis(after, removed, 0)
+        chosen = np.where(side, logs, -np.inf)
+        largest = chosen.argmax(0)[None]
+        top = np.take_along_axis(chosen, largest, 0)
+        with np.errstate(invalid="ignore"):  # without a model, all are minus infinity
+            chosen -= top
+        parts = np.exp(chosen, out=chosen)
+        parts[:, count[0] == 0] = 0.0
+        first = np.take_along_axis(parts, largest, 0)
+        np.put_along_axis(parts, largest, 0.0, 0)
+        rest = parts.sum(0, keepdims=True)
+        total = rest + first
+        if self.left_out is not None:
+            removed = self.left_out[member]
+            # A difference of sums would cancel where the removed model is the largest.
+            total = np.where(
+                removed == largest, rest, total - np.take_along_axis(parts, removed, 0)
+            )
             count = count - np.take_along_axis(side, removed, 0)
         mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
         with np.errstate(divide="ignore", invalid="ignore"):

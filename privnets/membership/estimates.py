@@ -33,10 +33,11 @@ def two_way_mean(
             records adds no error.
     """
     mean = by_model.mean()
-    own = (by_model - mean)[:, None] * counted / counted.sum(1, keepdim=True)
-    influence = (influence + own) / len(by_model)
+    own = ((by_model - mean) / counted.sum(1))[:, None]
+    influence = torch.where(counted, influence + own, influence) / len(by_model)
+    flat = influence.flatten()
     models = influence.sum(1).square().sum()
-    records = (influence.sum(0).square().sum() - influence.square().sum()).clamp_min(0)
+    records = (influence.sum(0).square().sum() - flat @ flat).clamp_min(0)
     return Estimate(float(mean), float((models + unseen_share * records).sqrt()))
 
 

@@ -52,7 +52,8 @@ class LogisticTrainer(SharedTrainer):
 
     def outputs(self, config: MembershipConfig, flat: Tensor, x: Tensor, classes: int) -> Tensor:
         """Logits of the classes that have coefficients."""
-        return x @ flat.view(len(flat), x.shape[-1], -1)
+        # Transposed, so that later reductions over classes run over records side by side.
+        return (flat.view(len(flat), x.shape[-1], -1).mT @ x.mT).mT
 
     def identify(self, flat: Tensor, classes: int) -> Tensor:
         """Removes an equal shift of all classes, which the softmax ignores."""

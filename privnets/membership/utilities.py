@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from privnets.config import floor_key
 from privnets.membership.estimates import two_way_mean
 from privnets.statistics.estimates import Estimate
+from privnets.statistics.roc import Ranking
 
 UTILITY_MODELS: Final = 32
 """Models of a configuration whose predictions are judged by all utilities.
@@ -219,32 +221,33 @@ def _ranking(test: TestOutputs, label: int) -> tuple[Statistic, Statistic]:
     Ties count half in the former; in the latter they share a threshold.
     """
     assert test.log_p is not None
-    score, counted = test.log_p[..., label].contiguous(), test.counted
-    positive = counted & (test.y == label)
+    ranking = Ranking(test.log_p[..., label].double().cpu().numpy())
+    counted = ranking.sort(test.counted.cpu().numpy())
+    is_label = np.broadcast_to((test.y == label).cpu().numpy(), counted.shape)
+    positive = counted & ranking.sort(is_label)
     negative = counted & ~positive
-    ranked, order = score.sort(dim=1)
-    first = torch.searchsorted(ranked, score)  # records with lower scores
-    last = torch.searchsorted(ranked, score, right=True)
-
-    def below(weight: Tensor, place: Tensor) -> Tensor:
-        """Sums of weights over the lowest records, up to each place."""
-        sums = torch.nn.functional.pad(weight.double().gather(1, order).cumsum(1), (1, 0))
-        return sums.gather(1, place)
-
-    positives, negatives = positive.sum(1, keepdim=True), negative.sum(1, keepdim=True)
-    worse = (below(negative, first) + below(negative, last)) / (2 * negatives)
-    better = 1 - (below(positive, first) + below(positive, last)) / (2 * positives)
-    auc, influence = _mean(worse, positive)
-    area = auc, influence + _mean(better, negative)[1]
-
-    hits = positives - below(positive, first)
-    chosen = (hits + negatives - below(negative, first)).clamp_min(1)
-    precision = hits / chosen
-    average, influence = _mean(precision, positive)
+    positives, negatives = (side.sum(1, keepdims=True) for side in (positive, negative))
+    # Records that score at least as high, of the class and of all.
+    hits = positives - ranking.sums_below(positive)[0]
+    chosen = np.maximum(hits + negatives - ranking.sums_below(negative)[0], 1)
+    precision, placed = hits / chosen, ranking.placements(positive, negative)
     # A further record at a score changes the precision at all thresholds down to it.
-    rises, falls = (below(positive * weight / chosen, last) for weight in (1, precision))
-    change = torch.where(counted, positive * rises - falls, 0.0) / positives
-    return area, (average, influence + change)
+    rises, falls = (ranking.sums_below(positive * weight / chosen)[1] for weight in (1, precision))
+    area, average = (
+        np.where(positive, values, 0.0).sum(1, keepdims=True) / positives
+        for values in (placed, precision)
+    )
+    of_area = np.where(positive, placed - area, 0.0) / positives
+    of_area += np.where(negative, placed - area, 0.0) / negatives
+    of_average = np.where(positive, precision - average, 0.0)
+    of_average += np.where(counted, positive * rises - falls, 0.0)
+    influences = (ranking.restore(each) for each in (of_area, of_average / positives))
+    device = test.log_p.device
+    first, second = (
+        (torch.from_numpy(value[:, 0]).to(device), torch.from_numpy(each).to(device))
+        for value, each in zip((area, average), influences, strict=True)
+    )
+    return first, second
 
 
 _OF_CLASSES: Final[Mapping[str, Callable[[TestOutputs], Statistic]]] = {

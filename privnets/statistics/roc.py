@@ -51,35 +51,42 @@ class Ranking:
         starts[..., 1:] = self.ordered[..., 1:] != self.ordered[..., :-1]
         ends = np.ones_like(starts)
         ends[..., :-1] = starts[..., 1:]
-        first = np.maximum.accumulate(np.where(starts, places, 0), axis=-1)
         last = np.where(ends, places, len(places))[..., ::-1]
-        last = np.minimum.accumulate(last, axis=-1)[..., ::-1] + 1
-        self._first, self._last = np.empty_like(first), np.empty_like(last)
-        np.put_along_axis(self._first, self._order, first, -1)
-        np.put_along_axis(self._last, self._order, last, -1)
+        self._first = np.maximum.accumulate(np.where(starts, places, 0), axis=-1)
+        self._last = np.minimum.accumulate(last, axis=-1)[..., ::-1] + 1
 
     def sort(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values [..., n] in the order of the scores."""
         return np.take_along_axis(values, self._order, -1)
 
+    def restore(self, values: Array) -> Array:
+        """Values in the order of the scores, back in the order of the records."""
+        restored = np.empty_like(values)
+        np.put_along_axis(restored, self._order, values, -1)
+        return restored
+
     def sums_below(self, weight: NDArray[Any]) -> tuple[Array, Array]:
-        """Sums of weights [..., n] over lower scores, and over those that are not higher."""
+        """Sums of sorted weights over lower scores, and over those that are not higher."""
         sums = np.zeros((*weight.shape[:-1], weight.shape[-1] + 1))
-        np.cumsum(self.sort(weight), axis=-1, out=sums[..., 1:])
+        np.cumsum(weight, axis=-1, out=sums[..., 1:])
         return (
             np.take_along_axis(sums, self._first, -1),
             np.take_along_axis(sums, self._last, -1),
         )
 
     def placements(self, positive: BoolArray, negative: BoolArray) -> Array:
-        """Share of the other class on the right side of each record, ties counting half.
+        """Share of the other class on the right side of each sorted record, ties counting half.
 
         That is below a positive record and above a negative one. The mean over either class is the
         area under the ROC curve (Mann-Whitney), and deviations from it, divided by the size of the
         class, are the influences of records (DeLong et al., Biometrics 44, 1988).
 
+        Args:
+            positive: Shape [..., n], in the order of the scores.
+            negative: Of the other class, likewise.
+
         Returns:
-            Shape [..., n]; of other records, the share above them.
+            Shape [..., n]; of records of neither class, the share above them.
         """
         shares = []
         for rivals in (negative, positive):
@@ -166,8 +173,9 @@ class ScoredTrials:
     @cached_property
     def area_estimate(self) -> Estimate:
         """Area under the ROC curve (Mann-Whitney; ties count half), with DeLong's variance."""
-        inside, outside = self.inside.ravel(), self.outside.ravel()
-        placed = self._ranking.placements(inside, outside).reshape(self.score.shape)
+        ranking = self._ranking
+        sides = (ranking.sort(side.ravel()) for side in (self.inside, self.outside))
+        placed = ranking.restore(ranking.placements(*sides)).reshape(self.score.shape)
         area = float(placed[self.inside].mean())
         influence = np.where(self.inside, placed - area, 0.0) / len(self.members)
         influence += np.where(self.outside, placed - area, 0.0) / len(self.others)

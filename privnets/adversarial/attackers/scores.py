@@ -191,7 +191,9 @@ def area_under_curve(log_posterior: LogProbabilities, rows: KnownRows) -> Estima
     score = log_posterior.T
     if classes == 2:
         score, positive = score[1:] - score[:1], positive[1:]
-    placed = Ranking(score).placements(positive, ~positive)
+    ranking = Ranking(score)
+    ordered = ranking.sort(positive)
+    placed = ranking.restore(ranking.placements(ordered, ~ordered))
     sizes = np.where(positive, positive.sum(1, keepdims=True), (~positive).sum(1, keepdims=True))
     areas = (placed * positive).sum(1, keepdims=True) / positive.sum(1, keepdims=True)
     influence = ((placed - areas) / sizes).mean(0)
