@@ -94,11 +94,20 @@ def run_pending_packs(run: SweepRun) -> None:
         return
     run.tracker.trained_before = run.tracker.work.planned - len(replicates)
     if run.address is None:
-        _resolve_auto(run, [_usable_machine(run)])  # the Ray that starts has the CPUs of its packs
+        _resolve_auto(run, _usable_machines(run))  # the Ray that starts has the CPUs of its packs
     with _open_ray(run) as connection:
+
+        def should_stop() -> bool:
+            if dead := connection.dead_processes():
+                raise LocalRayDied(
+                    f"Ray's {dead[0]} process on this machine died: training stopped, nothing that "
+                    f"finished is lost; continue with `{run.resume_command}`"
+                )
+            return run.should_stop()
+
         _resolve_auto(run, _usable_machines(run, connection))
         try:
-            _train(run, connection, replicates, _stop_condition(run, connection))
+            _train(run, connection, replicates, should_stop)
         except LocalRayDied as error:
             run.tracker.warn(str(error))
 
@@ -110,36 +119,27 @@ def _resolve_auto(run: SweepRun, machines: Sequence[Machine]) -> None:
     run.set_plan(replace(run.plan, study=study.model_copy(update={"resources": resources})))
 
 
-def _usable_machine(run: SweepRun) -> Machine:
-    """This machine; without GPUs if packs take them where possible and torch cannot use them."""
-    machine = local_machine()
-    if run.plan.study.resources.gpus != "auto" or not machine.gpus:
-        return machine
-    run.tracker.activity, reason = "looking for GPUs", _NO_GPU
-    try:
-        has_gpu = bool(usable_gpus(_GPU_SECONDS))
-    except RuntimeError as error:
-        has_gpu, reason = False, str(error)
-    run.tracker.activity = None
-    if has_gpu:
-        return machine
-    run.tracker.add_problem(f"GPUs of this machine were not used: {reason}")
-    return replace(machine, gpus=0)
-
-
-def _usable_machines(run: SweepRun, connection: Connection) -> list[Machine]:
-    """Machines of a Ray; without GPUs if packs take them where possible and torch fails there."""
-    machines = connection.machines()
+def _usable_machines(run: SweepRun, connection: Connection | None = None) -> list[Machine]:
+    """Machines of a Ray, or this one; without GPUs that torch cannot use, if packs take any."""
+    machines = [local_machine()] if connection is None else connection.machines()
     if run.plan.study.resources.gpus != "auto" or not any(machine.gpus for machine in machines):
         return machines
     run.tracker.activity = "looking for GPUs"
-    answers = on_every_node(usable_gpus, _GPU_SECONDS, seconds=2 * _GPU_SECONDS)
+    answers: Mapping[Machine, list[str] | NoAnswer]
+    if connection is not None:
+        answers = on_every_node(usable_gpus, _GPU_SECONDS, seconds=2 * _GPU_SECONDS)
+    else:
+        try:
+            answers = {machines[0]: usable_gpus(_GPU_SECONDS)}
+        except RuntimeError as error:
+            answers = {machines[0]: NoAnswer(str(error))}
     run.tracker.activity = None
     usable = []
     for machine, names in answers.items():
         if machine.gpus and (isinstance(names, NoAnswer) or not names):
             reason = names.reason if isinstance(names, NoAnswer) else _NO_GPU
-            run.tracker.add_problem(f"GPUs of node {machine.name} were not used: {reason}")
+            where = "this machine" if connection is None else f"node {machine.name}"
+            run.tracker.add_problem(f"GPUs of {where} were not used: {reason}")
             machine = replace(machine, gpus=0)
         usable.append(machine)
     return usable
@@ -253,20 +253,6 @@ def connect_ray(
     resources = plan.study.resources
     cpus = resources.pack_cpus * cluster_capacity([local_machine()], resources).workers
     return connect(cpus=max(1, math.ceil(cpus)), advice=advice, dashboard=dashboard)
-
-
-def _stop_condition(run: SweepRun, connection: Connection) -> Callable[[], bool]:
-    """Function that is true once the run must end, and raises once a local Ray died."""
-
-    def should_stop() -> bool:
-        if dead := connection.dead_processes():
-            raise LocalRayDied(
-                f"Ray's {dead[0]} process on this machine died: training stopped, nothing that "
-                f"finished is lost; continue with `{run.resume_command}`"
-            )
-        return run.should_stop()
-
-    return should_stop
 
 
 def _calibrate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -222,6 +222,8 @@ class Publisher:
         """
         try:
             result = Result.read(self._ledger)
+            # None leaves the status of the sweep's run unchanged.
+            status: Status | None = "FAILED" if is_final else None
             reference = self._reference(result)
             history = hypervolume_history(result.points, result.objectives, reference)
             times = result.points["finished_at"]
@@ -234,7 +236,7 @@ class Publisher:
                     values=[("hypervolume", value, when, step) for step, value, when in history],
                     tags={_REFERENCE_TAG: json.dumps(reference)} if reference else {},
                     headline="" if result.points.empty else headline(result),
-                    status=_sweep_status(result, is_final=is_final),
+                    status=status if result.pending else "FINISHED",
                     ended=None if times.empty else times.max().timestamp(),
                 )
         except (TrackingError, OSError, ValueError) as error:
@@ -286,14 +288,28 @@ class Publisher:
     def _reference(self, result: Result) -> dict[str, float]:
         """Reference of the hypervolume: the first published one, so that all steps compare."""
         parent = self._parent or self._store.update_sweep(SweepUpdate())
-        stored = _parse_reference(parent.tags.get(_REFERENCE_TAG, ""), result.objectives)
-        return stored or worst_values(result.points, result.objectives)
+        with suppress(ValueError):  # none was published
+            reference = _REFERENCE.validate_json(parent.tags.get(_REFERENCE_TAG, ""))
+            if reference.keys() == result.objectives.keys():
+                return reference
+        return worst_values(result.points, result.objectives)
 
     def _update_sweep(self, **changes: Any) -> bool:
-        tags = {**_size_tags(self._manifest), **changes.pop("tags", {})}
-        update = SweepUpdate(params=_sweep_params(self._manifest), tags=tags, **changes)
+        plan, study = self._manifest.plan, self._manifest.study
+        objectives = (f"{direction} {metric}" for metric, direction in plan.objectives.items())
+        params = {
+            "study": study.name,
+            "experiment": study.experiment,
+            "objectives": ", ".join(objectives),
+            "command": self._manifest.command,
+        }
+        # An extension changes these, and parameters of a run cannot change.
+        sizes = {"points": str(plan.points), "replicates": str(study.replicates)}
+        tags = sizes | changes.pop("tags", {})
         try:
-            self._parent = self._store.update_sweep(update)
+            self._parent = self._store.update_sweep(
+                SweepUpdate(params=params, tags=tags, **changes)
+            )
         except (TrackingError, OSError, ValueError) as error:
             self.error = str(error)
             return False
@@ -421,36 +437,3 @@ def _next_order(orders: queue.Queue[str], wait_seconds: float) -> str | None:
         return orders.get(timeout=wait_seconds)
     except queue.Empty:
         return None
-
-
-def _sweep_status(result: Result, *, is_final: bool) -> Status | None:
-    """Status of the sweep's run; None leaves it unchanged."""
-    if not result.pending:
-        return "FINISHED"
-    return "FAILED" if is_final else None
-
-
-def _parse_reference(text: str, objectives: Mapping[str, str]) -> dict[str, float] | None:
-    try:
-        reference = _REFERENCE.validate_json(text)
-    except ValueError:
-        return None
-    return reference if reference.keys() == objectives.keys() else None
-
-
-def _sweep_params(manifest: Manifest) -> dict[str, str]:
-    objectives = (f"{direction} {metric}" for metric, direction in manifest.plan.objectives.items())
-    return {
-        "study": manifest.study.name,
-        "experiment": manifest.study.experiment,
-        "objectives": ", ".join(objectives),
-        "command": manifest.command,
-    }
-
-
-def _size_tags(manifest: Manifest) -> dict[str, str]:
-    """Points, and seeds per point, as tags: an extension changes them, and parameters stay."""
-    return {
-        "points": str(manifest.plan.points),
-        "replicates": str(manifest.study.replicates),
-    }
