@@ -44,8 +44,8 @@ _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
     "verify": ("MLflow", "mlflow_store", "verify", "Check that MLflow equals the ledger."),
     "ui": ("MLflow", "mlflow_store", "ui", "Open the MLflow UI on this machine."),
     "serve": ("MLflow", "mlflow_store", "serve", "Serve MLflow to a team, with accounts."),
-    "data": ("Setup", "data", "app", "List and fetch data sets."),
-    "doctor": ("Setup", "doctor", "doctor", "Check everything that a sweep needs."),
+    "data": ("Setup", "setup", "app", "List and fetch data sets."),
+    "doctor": ("Setup", "setup", "doctor", "Check everything that a sweep needs."),
 }
 
 

@@ -6,19 +6,29 @@ training. A replicate leaves the stack when its training ends, or when early sto
 
 from __future__ import annotations
 
+import errno
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
+from privnets.references.user_files import describe_error, is_memory_limited
 from sweeps.engine.early_stopping import StoppingRule, dominated_points
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey
+from sweeps.store.lease import RunSupersededError
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import package_version
+
+# Torch's errors of a GPU, by name: the driver imports this module without torch.
+_GPU_MEMORY_ERROR: Final = "OutOfMemoryError"
+_DEVICE_ERRORS: Final = {_GPU_MEMORY_ERROR, "AcceleratorError"}
+# A storage with one of these errors does not recover by itself.
+_STORAGE_IS_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 _CHECKPOINT_SECONDS = 20.0
 _Stages = Generator[Stage, Sequence[int] | None]
@@ -221,3 +231,33 @@ class PackTrainer:
 def checkpoint_label(experiment: Experiment) -> str:
     """Label that a checkpoint and the code that continues it must share: names and versions."""
     return f"{experiment.name} {experiment.version} {package_version('privnets-sweeps')}"
+
+
+def may_succeed_in_parts(error: BaseException) -> bool:
+    """Whether parts of a pack may succeed: one of its points may have raised the error.
+
+    A storage that fails, a run that has ended and a GPU that is out of order fail them all.
+    """
+    if isinstance(error, OSError | RunSupersededError):
+        return False
+    return type(error).__name__ not in _DEVICE_ERRORS - {_GPU_MEMORY_ERROR}
+
+
+def may_succeed_elsewhere(error: BaseException) -> bool:
+    """Whether the same work may succeed on another worker, or later on this one.
+
+    This holds for a storage that fails for a while, for memory that runs out on a machine, and for
+    errors of a GPU, after which its process cannot use it. A limit on memory is the same anywhere.
+    """
+    if isinstance(error, OSError):
+        return error.errno not in _STORAGE_IS_FULL
+    if isinstance(error, MemoryError):
+        return not is_memory_limited()
+    return type(error).__name__ in _DEVICE_ERRORS
+
+
+def describe_failure(error: BaseException) -> str:
+    """Type and message of an error, with the innermost file and line outside of libraries."""
+    if isinstance(error, OSError | RunSupersededError):
+        return f"{type(error).__name__}: {error}"
+    return describe_error(error)

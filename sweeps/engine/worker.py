@@ -19,12 +19,13 @@ import privnets
 from privnets.data import DataError
 from privnets.references.user_files import set_portable_folder
 from sweeps.engine.early_stopping import StoppingRule
-from sweeps.engine.pack_errors import (
+from sweeps.engine.pack_trainer import (
+    PackProgress,
+    PackTrainer,
     describe_failure,
     may_succeed_elsewhere,
     may_succeed_in_parts,
 )
-from sweeps.engine.pack_trainer import PackProgress, PackTrainer
 from sweeps.planning.devices import select_device
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import PlannedReplicate

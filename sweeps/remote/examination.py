@@ -25,9 +25,9 @@ from privnets.credentials import redact
 from privnets.references.user_files import portable_folder
 from sweeps.analysis.text import format_count
 from sweeps.engine.capacity import cluster_capacity, format_amount, resolve_study_resources
-from sweeps.engine.node_data import local_fingerprints
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.devices import usable_gpus
+from sweeps.planning.node_data import local_fingerprints
 from sweeps.remote.doctor import (
     Check,
     Report,

@@ -14,7 +14,7 @@ from cluster.connection import connect
 from cluster.nodes import NoAnswer, node_names, on_every_node
 from privnets import data
 from privnets.data.bundled import BundledSource
-from sweeps.engine.node_data import no_data_reason
+from sweeps.planning.node_data import no_data_reason
 from sweeps.remote.commands import check_remote_path, parse_reply, run_remotely
 from sweeps.remote.environment import is_job_server
 

@@ -13,8 +13,8 @@ import torch
 from privnets.points import TradeoffPoint
 from sweeps.cli.status import sweep_table
 from sweeps.engine.executor import execute
-from sweeps.engine.pack_errors import may_succeed_in_parts
 from sweeps.engine.pack_sources import LimitedPacks, PlannedPacks
+from sweeps.engine.pack_trainer import may_succeed_in_parts
 from sweeps.engine.progress import is_crash
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import make_plan

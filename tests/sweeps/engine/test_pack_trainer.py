@@ -18,8 +18,7 @@ import privnets
 from privnets.config import ExperimentConfig
 from privnets.contract import Stage, State
 from privnets.membership.experiment import Membership
-from sweeps.engine.pack_errors import may_succeed_elsewhere
-from sweeps.engine.pack_trainer import PackTrainer, checkpoint_label
+from sweeps.engine.pack_trainer import PackTrainer, checkpoint_label, may_succeed_elsewhere
 from sweeps.engine.worker import Worker
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sweeps.engine.node_data import local_fingerprints
 from sweeps.errors import InputError, StudyError
+from sweeps.planning.node_data import local_fingerprints
 from sweeps.study import shipped_files
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import read_study_files, shipped_name
