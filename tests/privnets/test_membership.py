@@ -10,8 +10,9 @@ import torch
 
 import privnets
 from privnets import TradeoffPoint, data
+from privnets.attacks import attack_names
 from privnets.contract import Stage
-from privnets.membership.config import ATTACKS, MODELS
+from privnets.membership.config import MODELS
 from privnets.membership.evaluation import MetricTable, flag_beaten_bounds
 from privnets.membership.observations import attacked_records
 from privnets.membership.trials import AttackScore
@@ -152,7 +153,7 @@ def test_undefined_leakage_has_a_reason(case):
     for key in keys:
         assert math.isnan(replicate.metrics[key]), key
         assert reason in replicate.notes[key]
-    for name in ATTACKS.names():
+    for name in attack_names("sweeps"):
         key = f"privacy/attack/{name}/advantage"
         reason = MODELS.get("linear").unavailable.get(name)
         assert math.isnan(replicate.metrics[key]) == (reason is not None), name
@@ -170,7 +171,7 @@ def test_rates_that_rest_on_few_false_positives_are_undefined():
     config = _linear(features=3)
     metrics = MEMBERSHIP.run([config])[0].replicates[0].metrics
     unsupported = MEMBERSHIP.unsupported_objectives(config)
-    for name in ATTACKS.names():
+    for name in attack_names("sweeps"):
         prefix = f"privacy/attack/{name}"
         for rate in (0.1, 0.01, 0.001):
             expected = metrics[f"privacy/expected_false_positives_at_fpr_{rate}"]
