@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 Place = Literal["sweeps", "audits"]
 
-# An attack is tried wherever its needs may be met. Those of two lines are never met in the other
-# place, or are left out there because another attack says the same.
+# Other attacks are tried in both places, wherever their needs are met. The needs of most of these are
+# never met in the other place; for the others, another attack there measures the same.
 _SWEEPS_ALONE = {"threshold_gaussian", "threshold_mean_loss", "attack_p", "attack_r"}
 _SWEEPS_ALONE |= {"loss_trajectory", "white_box"}
 _AUDITS_ALONE = {"loss", "confidence", "entropy", "modified_entropy", "logit", "score"}
