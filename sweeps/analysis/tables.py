@@ -124,10 +124,10 @@ def _cells(
 
 
 def own_fields(row: Row, fields: Sequence[str]) -> list[str]:
-    """The fields that have an effect on a point: an obfuscation has its strength alone."""
+    """The fields that have an effect on a point: an obfuscation has its strength and its judge."""
     if (kind := row.get(OBFUSCATION)) is None:
         return list(fields)
-    others = {"obfuscation": True, STRENGTH: kind != "none"}
+    others = {"obfuscation": True, STRENGTH: kind != "none", **dict.fromkeys(JUDGES, True)}
     return [field for field in fields if others.get(field, kind == "none")]
 
 
