@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 Place = Literal["sweeps", "audits"]
 
-# Other attacks are tried in both places, wherever their needs are met. The needs of most of these are
-# never met in the other place; for the others, another attack there measures the same.
+# Other attacks are tried in both places, wherever their needs are met. The needs of most of these
+# are never met in the other place; for the others, another attack there measures the same.
 _SWEEPS_ALONE = {"threshold_gaussian", "threshold_mean_loss", "attack_p", "attack_r"}
 _SWEEPS_ALONE |= {"loss_trajectory", "white_box"}
 _AUDITS_ALONE = {"loss", "confidence", "entropy", "modified_entropy", "logit", "score"}
