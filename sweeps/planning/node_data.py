@@ -54,7 +54,9 @@ def local_fingerprints(
     """
     set_portable_folder(folder)
     loaded = read_study(study, StudySource(file, folder=user_files.folder()))
-    validated = validate_study(loaded, data=names_user_files(loaded))
+    validated = validate_study(loaded, data=False)
+    if not validated.errors and names_user_files(loaded):
+        validated = validate_study(loaded)
     if validated.errors:
         raise StudyError(validated.errors)
     return data_fingerprints(str(study["experiment"]), validated.configs)

@@ -14,6 +14,7 @@ import privnets
 import tracking
 from privnets import TradeoffPoint, merge_replicates
 from privnets.adversarial.training import game
+from privnets.config import nest
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_sources import pending_replicates
 from sweeps.engine.pack_trainer import PackTrainer
@@ -117,7 +118,7 @@ def test_a_stopped_point_has_all_replicates_and_a_reason(early: Ledger) -> None:
         if point.status == "stopped":
             assert all(map(math.isnan, point.replicates[0].metrics.values()))
             assert set(point.replicates[0].metrics) == set(
-                ADVERSARIAL.metric_keys(ADVERSARIAL.Config.model_validate(point.config))
+                ADVERSARIAL.metric_keys(ADVERSARIAL.Config.model_validate(nest(point.config)))
             )
             (reason,) = said
             by = str(reason).split("by point ")[1].split()[0]
