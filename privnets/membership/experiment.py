@@ -42,7 +42,7 @@ class Membership(Experiment):
     """Membership leakage of trained models (arXiv 2001.10648)."""
 
     name = "membership"
-    version = 8
+    version = 9
     Config = MembershipConfig
     objectives: ClassVar[Mapping[str, Direction]] = OBJECTIVES
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = RANGES
