@@ -34,12 +34,12 @@ import privnets
 from benchmarks.cleanup import run
 from benchmarks.harness import alternate, publish
 from privnets import data
-from privnets.membership import linear
-from privnets.membership.logistic import LogisticTrainer
-from privnets.membership.mlp import MlpTrainer
+from privnets.membership.models import linear
+from privnets.membership.models.logistic import LogisticTrainer
+from privnets.membership.models.mlp import MlpTrainer
+from privnets.membership.models.shared import make_batch
 from privnets.membership.observations import Universe, attacked_records
 from privnets.membership.outputs import TrainingDesign
-from privnets.membership.shared import make_batch
 from privnets.membership.training_sets import distinct_subsets
 from privnets.randomness import generator
 

@@ -31,7 +31,7 @@ def train(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     import privnets
     from privnets import data
     from privnets.membership.evaluation import evaluate
-    from privnets.membership.logistic import LogisticTrainer
+    from privnets.membership.models.logistic import LogisticTrainer
     from privnets.membership.observations import Universe, add_noise
     from privnets.membership.outputs import TrainingDesign
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -134,3 +134,11 @@ def is_own_experiment(name: str) -> bool:
 def experiments() -> dict[str, Experiment]:
     """Returns all experiments by name."""
     return {name: experiment(name) for name in EXPERIMENTS.names()}
+
+
+def package_version(package: str) -> str:
+    """Version of an installed package; `absent` for none, as where a source tree is run."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"

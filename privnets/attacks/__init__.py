@@ -40,7 +40,7 @@ ATTACKS: Final[Registry[Attack]] = Registry(
             "attack_p": "calibrated_loss:AttackP",
             "class_thresholds": "learned:ClassThresholds",
             "quantile_regression": "quantile_regression:QuantileRegression",
-            "logistic": "learned:Logistic",
+            "logistic": "learned:LogisticAttack",
             "boosting": "learned:Boosting",
             "attack_r": "calibrated_loss:AttackR",
             "lira_offline": "lira:LiraOffline",

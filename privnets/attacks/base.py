@@ -70,7 +70,7 @@ class Attack(ABC):
         """Scores the judged models, larger for more likely members: shape [T, R].
 
         NaN where a record has too few reference models. Attacks of the family `learned` may use
-        memberships of `Outputs.known` records alone.
+        memberships of `SavedOutputs.known` records alone.
         """
 
     def choose_threshold(self, view: AttackerView) -> float | None:

@@ -1,6 +1,6 @@
 """Attacks that learn from records of known membership how outputs of members differ.
 
-Each is fitted to the records `Outputs.known`, of all judged models together, and scores every
+Each is fitted to the records `SavedOutputs.known`, of all judged models together, and scores every
 record.
 """
 
@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from privnets.attacks.base import Attack
-from privnets.attacks.view import Array, AttackerView, BoolArray, Outputs
+from privnets.attacks.view import Array, AttackerView, BoolArray, SavedOutputs
 from privnets.randomness import generator
 
 MIN_KNOWN: Final = 40
@@ -64,7 +64,7 @@ class LearnedAttack(Attack):
         return self.fit(view, view.outputs)
 
     @abstractmethod
-    def fit(self, view: AttackerView, outputs: Outputs) -> Array:
+    def fit(self, view: AttackerView, outputs: SavedOutputs) -> Array:
         """Scores of all trials, shape [T, R]."""
 
 
@@ -73,7 +73,7 @@ class Boosting(LearnedAttack):
 
     name = "boosting"
 
-    def fit(self, view: AttackerView, outputs: Outputs) -> Array:
+    def fit(self, view: AttackerView, outputs: SavedOutputs) -> Array:
         """Log-odds of membership."""
         model = HistGradientBoostingClassifier(**_TREES, categorical_features=_categories(outputs))
         return _fit(
@@ -86,12 +86,12 @@ class Boosting(LearnedAttack):
         )
 
 
-class Logistic(LearnedAttack):
+class LogisticAttack(LearnedAttack):
     """Log-odds of membership by logistic regression, with a slope for each class."""
 
     name = "logistic"
 
-    def fit(self, view: AttackerView, outputs: Outputs) -> Array:
+    def fit(self, view: AttackerView, outputs: SavedOutputs) -> Array:
         """Log-odds of membership."""
         model = make_pipeline(StandardScaler(), LogisticRegression(solver="newton-cholesky"))
         return _fit(
@@ -110,7 +110,7 @@ class ClassThresholds(LearnedAttack):
     name = "class_thresholds"
     paper = "Song and Mittal, USENIX Security 2021, arXiv 2003.10595"
 
-    def fit(self, view: AttackerView, outputs: Outputs) -> Array:
+    def fit(self, view: AttackerView, outputs: SavedOutputs) -> Array:
         """Standardised signal."""
         signal, labels = view.signal, _labels(outputs)
         others = _known(outputs) & ~outputs.member
@@ -125,7 +125,7 @@ class ClassThresholds(LearnedAttack):
         return scores
 
 
-def why_nothing_to_learn(outputs: Outputs | None) -> str | None:
+def why_nothing_to_learn(outputs: SavedOutputs | None) -> str | None:
     """Reason why no attack can learn from saved outputs, or None."""
     if outputs is None or outputs.labels is None:
         return "it needs the true classes"
@@ -137,7 +137,7 @@ def why_nothing_to_learn(outputs: Outputs | None) -> str | None:
     return None
 
 
-def exceedance_of_outputs(view: AttackerView, outputs: Outputs) -> Array:
+def exceedance_of_outputs(view: AttackerView, outputs: SavedOutputs) -> Array:
     """Signal beside the quantiles of non-members of the class with such other outputs."""
     others = _draw(_known(outputs) & ~outputs.member)
     middle, upper = (
@@ -156,7 +156,7 @@ def _fit(
     fit: Callable[[Array, Any], object],
     answer: Callable[[Array], Array],
     view: AttackerView,
-    see: Callable[[AttackerView, Outputs, int], Array],
+    see: Callable[[AttackerView, SavedOutputs, int], Array],
     y: Any,
     trials: BoolArray,
 ) -> Array:
@@ -189,27 +189,27 @@ def _draw(trials: BoolArray) -> BoolArray:
     return drawn.reshape(trials.shape)
 
 
-def _known(outputs: Outputs) -> BoolArray:
+def _known(outputs: SavedOutputs) -> BoolArray:
     """Trials of the records of known membership, shape [T, R]."""
     return np.broadcast_to(outputs.known, outputs.member.shape)
 
 
-def _labels(outputs: Outputs) -> NDArray[np.int64]:
+def _labels(outputs: SavedOutputs) -> NDArray[np.int64]:
     assert outputs.labels is not None  # by `why_unavailable`
     return outputs.labels
 
 
-def _categories(outputs: Outputs) -> list[int] | None:
+def _categories(outputs: SavedOutputs) -> list[int] | None:
     """Number of the column of classes, if they are few enough to be told apart."""
     labels = outputs.labels
     return None if labels is None or labels.max() >= _MAX_CLASSES else [0]
 
 
-def _trees_see(view: AttackerView, outputs: Outputs, target: int) -> Array:
+def _trees_see(view: AttackerView, outputs: SavedOutputs, target: int) -> Array:
     return np.column_stack([_labels(outputs), *_columns(view, outputs, target)])
 
 
-def _logistic_sees(view: AttackerView, outputs: Outputs, target: int) -> Array:
+def _logistic_sees(view: AttackerView, outputs: SavedOutputs, target: int) -> Array:
     columns, labels = _columns(view, outputs, target), _labels(outputs)
     if not _categories(outputs):
         return np.column_stack(columns)
@@ -217,7 +217,7 @@ def _logistic_sees(view: AttackerView, outputs: Outputs, target: int) -> Array:
     return np.column_stack([*columns, classes, classes * view.signal[target][:, None]])
 
 
-def _columns(view: AttackerView, outputs: Outputs, target: int) -> list[Array]:
+def _columns(view: AttackerView, outputs: SavedOutputs, target: int) -> list[Array]:
     """Signals, margin over the largest other class, and probabilities in both orders."""
     columns = [view.signal[target]]
     for values in outputs.values.values():
@@ -233,7 +233,7 @@ def _columns(view: AttackerView, outputs: Outputs, target: int) -> list[Array]:
     return columns
 
 
-def _context(view: AttackerView, outputs: Outputs, target: int) -> Array:
+def _context(view: AttackerView, outputs: SavedOutputs, target: int) -> Array:
     """Classes, and the shares of the other classes in the rest of the probability."""
     labels = _labels(outputs)
     if outputs.probabilities is None:

@@ -148,7 +148,7 @@ class References:
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs:
+class SavedOutputs:
     """Saved outputs of the judged models, which audits have.
 
     Attributes:
@@ -223,7 +223,7 @@ class AttackerView:
     two_sided: bool = False
     population: AttackerView | None = None
     queries: tuple[tuple[Array, Array], ...] = ()
-    outputs: Outputs | None = None
+    outputs: SavedOutputs | None = None
     training: Training | None = None
     features: Array | None = None
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit, xlogy
 
-from privnets.attacks.view import Array, AttackerView, BoolArray, Outputs, References
+from privnets.attacks.view import Array, AttackerView, BoolArray, References, SavedOutputs
 from privnets.audit.files import AuditError
 
 _TINY = 1e-30
@@ -79,7 +79,7 @@ class ModelSignals:
             logs,
             References.leave_one_out(self.member, targets),
         )
-        outputs = Outputs(
+        outputs = SavedOutputs(
             {name: values[targets] for name, values in self.values.items()},
             self.target_member,
             self.labels,

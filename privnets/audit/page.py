@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib import resources
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 import pandas as pd
@@ -18,6 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from privnets.audit.groups import GROUP_METRICS
+from privnets.registry import package_version
 from privnets.statistics.roc import METRICS
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def page_style() -> str:
 def _versions() -> str:
     """Versions that the numbers depend on."""
     packages = ("privnets-sweeps", "numpy", "scipy", "scikit-learn")
-    parts = [f"{package} {version(package)}" for package in packages]
+    parts = [f"{package} {package_version(package)}" for package in packages]
     return ", ".join([*parts, f"Python {platform.python_version()}"])
 
 

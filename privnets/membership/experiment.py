@@ -46,7 +46,7 @@ class Membership(Experiment):
     Config = MembershipConfig
     objectives: ClassVar[Mapping[str, Direction]] = OBJECTIVES
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = RANGES
-    training_modules = ("privnets.membership.linear", "privnets.membership.mlp")
+    training_modules = ("privnets.membership.models.linear", "privnets.membership.models.mlp")
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
         """Advantage of the strongest attack, and utility on records outside the training set."""

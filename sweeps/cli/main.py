@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,6 +14,7 @@ import typer
 from cluster.auth import bypass_proxies_for_loopback
 from cluster.errors import ClusterError
 from privnets.credentials import redact
+from privnets.registry import package_version
 from sweeps.cli.options import Command, CommandGroup
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.process import raise_gc_thresholds
@@ -88,7 +88,7 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"sweeps {version('privnets-sweeps')}")
+        typer.echo(f"sweeps {package_version('privnets-sweeps')}")
         raise typer.Exit
 
 

@@ -17,12 +17,12 @@ from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
 from privnets.references.user_files import describe_error, is_memory_limited
+from privnets.registry import package_version
 from sweeps.engine.early_stopping import StoppingRule, dominated_points
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey
 from sweeps.store.lease import RunSupersededError
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import package_version
 
 # Torch's errors of a GPU, by name: the driver imports this module without torch.
 _GPU_MEMORY_ERROR: Final = "OutOfMemoryError"

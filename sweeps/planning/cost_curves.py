@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from privnets import cache
 from privnets.contract import Cost, Experiment
+from privnets.registry import package_version
 from sweeps.study.spec import Resources
 
 PACK_SECONDS: Final = 0.05
@@ -183,4 +183,4 @@ def _cache_path(key: str) -> Path:
 
 @lru_cache
 def _versions() -> tuple[str, ...]:
-    return tuple(version(name) for name in ("privnets-sweeps", "torch", "numpy"))
+    return tuple(package_version(name) for name in ("privnets-sweeps", "torch", "numpy"))

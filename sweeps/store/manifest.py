@@ -7,7 +7,6 @@ import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,6 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from privnets.contract import Direction
 from privnets.credentials import strip_credentials
+from privnets.registry import package_version
 from sweeps.errors import InputError
 from sweeps.store.ledger import Ledger
 from sweeps.study.spec import Study
@@ -226,14 +226,6 @@ def git_commit() -> str | None:
     if _run_git("ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None
     return _run_git("rev-parse", "HEAD")
-
-
-def package_version(package: str) -> str:
-    """Version of an installed package; `absent` for none, as where a source tree is run."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"
 
 
 def _credential_source() -> str | None:

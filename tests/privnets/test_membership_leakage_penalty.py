@@ -9,11 +9,11 @@ from scipy.optimize import minimize_scalar
 
 import privnets
 from privnets.contract import InvalidConfigError
-from privnets.membership.leakage_penalty import best_shares, output_leakage, ridge_penalty
-from privnets.membership.mlp import MlpTrainer
+from privnets.membership.models.leakage_penalty import best_shares, output_leakage, ridge_penalty
+from privnets.membership.models.mlp import MlpTrainer
+from privnets.membership.models.shared import make_batch
 from privnets.membership.observations import Universe
 from privnets.membership.outputs import TrainingDesign
-from privnets.membership.shared import make_batch
 
 EXPERIMENT = privnets.experiment("membership")
 LINEAR = {"dataset": "diabetes", "model": "linear", "train_size": 40, "noise_std": 5.0}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from privnets.membership.linear import Moments, solve, squared_errors
-from privnets.membership.logistic import fit_logistic
+from privnets.membership.models.linear import Moments, solve, squared_errors
+from privnets.membership.models.logistic import fit_logistic
 from privnets.membership.training_sets import distinct_subsets
 from privnets.networks.mlp import FlatPerceptron, forward
 from privnets.networks.training import StackedAdam

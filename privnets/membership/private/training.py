@@ -9,9 +9,9 @@ from torch import Tensor
 
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
 from privnets.differential_privacy.per_example import ClippedGradients
+from privnets.membership.models.shared import ModelBatch
 from privnets.membership.observations import random_stream
 from privnets.membership.private.guarantee import guarantee_of
-from privnets.membership.shared import ModelBatch
 from privnets.networks.training import StackedAdam
 
 

@@ -119,7 +119,7 @@ def test_halves_that_fit_each_other_need_wider_intervals() -> None:
             values, values["score 0"], None, member, np.array([0]), np.arange(160), np.inf,
             labels=np.zeros(160, dtype=int),
         )  # fmt: skip
-        scores = cross_fit(learned.Logistic(), models.view, (half, ~half))
+        scores = cross_fit(learned.LogisticAttack(), models.view, (half, ~half))
         for inflation, answers in ((2.0, holds), (1.0, narrow)):
             area = ScoredTrials(scores, member, inflation=inflation).area()
             answers.append(area.low <= 0.5 <= area.high)

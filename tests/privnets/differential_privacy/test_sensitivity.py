@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privnets.differential_privacy.sensitivity import logistic_sensitivity, ridge_sensitivity
-from privnets.membership.logistic import fit_logistic
+from privnets.membership.models.logistic import fit_logistic
 
 _NORM, _FEATURES = 1.5, 2
 decays = st.floats(-3, 1).map(lambda power: 10.0**power)

@@ -146,7 +146,7 @@ class Linear(TargetModel):
         "loss_trajectory": NO_TRAJECTORY,
     }
     mechanisms = ("output_perturbation",)
-    trainer = "privnets.membership.linear:LinearTrainer"
+    trainer = "privnets.membership.models.linear:LinearTrainer"
 
     def classifies(self, info: DatasetInfo) -> bool:
         """Always false: classes 0 and 1 are numbers here."""
@@ -263,7 +263,7 @@ class Logistic(SharedModel):
     cpu_models = 64
     mechanisms = ("output_perturbation", "dp_sgd")
     private_fields = frozenset({"steps", "learning_rate"})
-    trainer = "privnets.membership.logistic:LogisticTrainer"
+    trainer = "privnets.membership.models.logistic:LogisticTrainer"
 
     def classifies(self, info: DatasetInfo) -> bool:
         """Always true."""
@@ -293,7 +293,7 @@ class Mlp(SharedModel):
         {"hidden_layers", "hidden_units", "steps", "learning_rate", "leakage_weight"}
     )
     mechanisms = ("dp_sgd",)
-    trainer = "privnets.membership.mlp:MlpTrainer"
+    trainer = "privnets.membership.models.mlp:MlpTrainer"
 
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Adds training sets that leave too few reference records for the leakage."""

@@ -11,10 +11,10 @@ from privnets import data
 from privnets.differential_privacy.per_example import clipping
 from privnets.differential_privacy.tape import Tape, tape_gradients
 from privnets.membership.config import MembershipConfig
-from privnets.membership.leakage_penalty import output_leakage
 from privnets.membership.models import Mlp
+from privnets.membership.models.leakage_penalty import output_leakage
+from privnets.membership.models.shared import ModelBatch, SharedTrainer
 from privnets.membership.private.training import fit_privately
-from privnets.membership.shared import ModelBatch, SharedTrainer
 from privnets.networks.mlp import FlatPerceptron, forward
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator

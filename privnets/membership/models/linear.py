@@ -23,7 +23,7 @@ from privnets.membership.config import MembershipConfig
 from privnets.membership.estimates import ControlVariate, influence_covariates, mean_over
 from privnets.membership.evaluation import evaluate
 from privnets.membership.leakage import Sides, paired_sides
-from privnets.membership.leakage_penalty import ridge_penalty
+from privnets.membership.models.leakage_penalty import ridge_penalty
 from privnets.membership.observations import (
     Observations,
     Trainer,

@@ -18,8 +18,8 @@ from privnets.differential_privacy.per_example import clipping
 from privnets.differential_privacy.tape import Tape, tape_gradients
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import GRADIENT_TOLERANCE, MAX_NEWTON_UNKNOWNS, Logistic
+from privnets.membership.models.shared import ModelBatch, SharedTrainer, with_reference_class
 from privnets.membership.private.training import fit_privately
-from privnets.membership.shared import ModelBatch, SharedTrainer, with_reference_class
 
 _NEWTON_STEPS = 60
 _HALVINGS = 30
