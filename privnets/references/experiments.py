@@ -8,21 +8,28 @@ defaults. Its attribute `metrics` maps each metric that it returns to `min` or `
 from __future__ import annotations
 
 import inspect
+import math
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, ClassVar, Final, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import Field, create_model
+from pydantic import Field, TypeAdapter, ValidationError, create_model
 
 from privnets.config import ExperimentConfig
 from privnets.contract import Cost, Direction, Experiment, InvalidField, Stage, State
 from privnets.data.files import UserFormError
+from privnets.frames import POINT_COLUMNS, REPLICATE_COLUMNS
 from privnets.points import Replicate
-from privnets.references.user_files import folder, import_object, source_digest
+from privnets.references.user_files import describe_error, folder, import_object, source_digest
 
 _SCALARS: Final = (bool, int, float, str)
 _MEMORY: Final = 2**28
+_METRIC: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(/[A-Za-z0-9_]+)*")
+# Columns and families of columns that tables of results have already.
+_TAKEN: Final = {"point_id", "sweep", "experiment", "status", "finished_at", "phase", "config"}
+_TAKEN.update(POINT_COLUMNS, REPLICATE_COLUMNS, ("curve", "flag", "front"))
 _loaded: dict[tuple[str, ...], FunctionExperiment] = {}
 
 
@@ -83,12 +90,14 @@ class FunctionExperiment(Experiment):
             ValueError: If it returns other metrics than it declares.
         """
         for done, config in enumerate(configs, 1):
-            metrics = dict(self._function(**config.__dict__))
-            if metrics.keys() != self.objectives.keys():
-                raise ValueError(
-                    f"{self.name} must return the metrics {', '.join(self.objectives)}; got "
-                    f"{', '.join(metrics) or 'none'}."
-                )
+            try:
+                metrics = self._function(**config.__dict__)
+            except OSError as error:  # not of the sweep's storage, which another worker may reach
+                raise RuntimeError(describe_error(error)) from error
+            if not isinstance(metrics, Mapping) or metrics.keys() != self.objectives.keys():
+                given = ", ".join(metrics) if isinstance(metrics, Mapping) else repr(metrics)
+                expected = ", ".join(self.objectives)
+                raise ValueError(f"{self.name} must return the metrics {expected}; got {given}.")
             values = {key: float(metrics[key]) for key in self.objectives}
             replicate = Replicate(config.seed, values, finished_at=time.time())
             yield Stage(done / len(configs), (self.point(config, replicate),), dict)
@@ -96,31 +105,60 @@ class FunctionExperiment(Experiment):
 
 def _read_metrics(location: str, function: Callable[..., object]) -> Mapping[str, Direction]:
     metrics = getattr(function, "metrics", None)
-    if not isinstance(metrics, dict) or not metrics or {*metrics.values()} - {"min", "max"}:
+    if not isinstance(metrics, dict) or not metrics or not _are_directions(metrics.values()):
         given = "no attribute metrics" if metrics is None else f"metrics = {metrics!r}"
         expected = f'{location.partition(":")[2]}.metrics = {{"NAME": "min" or "max", ...}}'
         raise UserFormError("experiment", f"{location} with {given}", expected)
+    for name in metrics:
+        if not isinstance(name, str) or not _METRIC.fullmatch(name) or name.split("/")[0] in _TAKEN:
+            expected = "letters, digits and _, in parts divided by /; no column of tables"
+            raise UserFormError("experiment", f"{location} with the metric {name!r}", expected)
     return metrics
+
+
+def _are_directions(values: Iterable[object]) -> bool:
+    return all(value in ("min", "max") for value in values)
 
 
 def _read_fields(location: str, function: Callable[..., object]) -> type[ExperimentConfig]:
     """Configuration with a field for each parameter of a function."""
-    parameters = inspect.signature(function).parameters
+    try:
+        parameters = inspect.signature(function).parameters
+        hints = get_type_hints(function)
+    except (TypeError, ValueError, NameError) as error:
+        given = f"{location}, whose parameters cannot be read ({error})"
+        raise UserFormError("experiment", given, "a function with types that exist") from error
     if "seed" not in parameters:
         given, expected = f"{location} without a parameter seed", "seed, a source of all randomness"
         raise UserFormError("experiment", given, expected)
-    hints = get_type_hints(function)
     fields: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        default = ... if parameter.default is parameter.empty else parameter.default
-        kind = hints.get(name, type(default))
-        if not _is_scalar(kind):
-            given = f"{location} with the parameter {parameter}"
-            expected = "parameters of the types bool, int, float or str, of a Literal, or None"
-            raise UserFormError("experiment", given, expected)
         if name != "seed":
+            kind, default = _read_parameter(location, parameter, hints.get(name))
             fields[name] = (kind, Field(default, description=f"parameter of {location}"))
     return create_model("OwnConfig", __base__=ExperimentConfig, __doc__=function.__doc__, **fields)
+
+
+def _read_parameter(location: str, parameter: inspect.Parameter, hint: object) -> tuple[Any, Any]:
+    """Type and default of a parameter; without a type, that of its default."""
+    default = ... if parameter.default is parameter.empty else parameter.default
+    kind: Any = type(default) if hint is None else hint
+    given = f"{location} with the parameter {parameter}"
+    if parameter.name.startswith("_") or hasattr(ExperimentConfig, parameter.name):
+        raise UserFormError("experiment", given, "another name, which configurations do not have")
+    if not _is_scalar(kind) or kind is NoneType:
+        expected = "parameters of the types bool, int, float or str, of a Literal, or None"
+        raise UserFormError("experiment", given, expected)
+    if default is None:
+        kind = kind | None
+    elif default is not ...:
+        try:
+            TypeAdapter(kind).validate_python(default, strict=True)
+        except ValidationError as error:
+            raise UserFormError("experiment", given, "a default of its type") from error
+        if isinstance(default, float) and not math.isfinite(default):
+            raise UserFormError("experiment", given, "a finite default, or None")
+    return kind, default
 
 
 def _is_scalar(kind: object) -> bool:

@@ -27,7 +27,7 @@ _imported: dict[str, str] = {}
 _ROOT = Path(__file__).parents[2]
 _LIBRARIES = (
     *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib", "stdlib")),
-    f"{_ROOT / 'privnets'}{os.sep}",
+    *(f"{_ROOT / package}{os.sep}" for package in ("privnets", "sweeps")),
 )
 _MESSAGE_LENGTH = 600
 

@@ -75,8 +75,13 @@ def train(
     if outcome.interrupted_by is not None or outcome.is_time_over:
         typer.echo(f"Stopped. Continue with:\n  {command_line()}", err=True)
         raise typer.Exit(128 + outcome.interrupted_by if outcome.interrupted_by else 3)
-    source = shlex.quote(f"{outcome.storage}/{outcome.sweep}")
-    typer.echo(f"Publish and report it with: sweeps run {shlex.quote(study)} --reuse {source}")
+    parts = int(match[2])
+    whole = outcome.sweep.removesuffix(f"-{match[1]}-of-{parts}")
+    names = [f"{whole}-{i}-of-{parts}" for i in range(parts)] if parts > 1 else [whole]
+    command = ["sweeps", "run", study, "--name", whole]
+    command += [word for change in set_ or () for word in ("--set", change)]
+    command += [word for each in names for word in ("--reuse", f"{outcome.storage}/{each}")]
+    typer.echo(f"Publish and report it elsewhere with:\n  {shlex.join(command)}")
     raise typer.Exit(1 if outcome.failures else 0)
 
 

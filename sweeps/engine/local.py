@@ -17,7 +17,12 @@ import privnets
 from privnets.data import DataError
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_sources import pending_packs, pending_replicates
-from sweeps.engine.pack_trainer import PackTrainer, describe_failure, may_succeed_in_parts
+from sweeps.engine.pack_trainer import (
+    PackTrainer,
+    check_identities,
+    describe_failure,
+    may_succeed_in_parts,
+)
 from sweeps.engine.signals import StopRequest, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.continuation import prepare_manifest
@@ -25,7 +30,7 @@ from sweeps.planning.packing import Capacity, Pack, local_capacity
 from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.filesystem import DEFAULT_STORAGE, check_writable, open_directory
-from sweeps.store.lease import RunSupersededError, acquire_lease
+from sweeps.store.lease import acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.loader import load
@@ -96,6 +101,8 @@ def train(
             f"search.algorithm {plan.study.search.algorithm} needs results while it runs: use "
             "`sweeps run`, or grid, random or sobol"
         )
+    if plan.study.search.budget is not None:
+        raise InputError("search.budget limits runs with Ray: leave it out, or use minutes")
     if pack is not None:
         resources = plan.study.resources.model_copy(update={"pack": pack})
         plan = replace(plan, study=plan.study.model_copy(update={"resources": resources}))
@@ -141,10 +148,13 @@ class _Run:
                 if not self._train_pack(pack, outcome):
                     break
                 outcome.finished += len(pack.replicates)
-            except (OSError, DataError, RunSupersededError, KeyboardInterrupt):
+            except DataError:
                 raise
             except Exception as error:  # of the experiment, which may be the user's code
-                if len(pack.replicates) > 1 and may_succeed_in_parts(error):
+                # A storage that fails, a sweep taken over, a GPU that this process cannot use.
+                if not may_succeed_in_parts(error):
+                    raise
+                if len(pack.replicates) > 1:
                     Checkpoint(self.ledger, pack.pack_id, "").remove()
                     packs.extend(pack.halves())
                     continue
@@ -158,6 +168,7 @@ class _Run:
     def _train_pack(self, pack: Pack, outcome: LocalTraining) -> bool:
         """Trains a pack; returns False if it was stopped, after a checkpoint."""
         experiment = privnets.experiment(pack.experiment)
+        check_identities(pack, experiment)
         rule = StoppingRule.from_plan(self.plan)
         trainer = PackTrainer(pack, experiment, self.ledger, device=self.device, stopping=rule)
         while not (progress := trainer.advance()).committed:

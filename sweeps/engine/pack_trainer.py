@@ -15,6 +15,7 @@ from typing import Final
 
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Rung, Stage, State
+from privnets.data import DataError
 from privnets.points import Replicate, TradeoffPoint
 from privnets.references.user_files import describe_error, is_memory_limited
 from privnets.registry import package_version
@@ -226,6 +227,20 @@ class PackTrainer:
             self._ledger.write_pack(self._pack.pack_id, self._points.values())
             self._committed = True
         self._checkpoint.remove()
+
+
+def check_identities(pack: Pack, experiment: Experiment) -> None:
+    """Checks that the data and code here give the pack's points their ids.
+
+    Raises:
+        DataError: If they do not.
+    """
+    points = {replicate.point_id: replicate.config for replicate in pack.replicates}
+    if any(experiment.point_id(config) != point_id for point_id, config in points.items()):
+        raise DataError(
+            "the data or code here are not those that the sweep was planned with; to train with "
+            "the present ones, run the study under another name"
+        )
 
 
 def checkpoint_label(experiment: Experiment) -> str:

@@ -22,6 +22,7 @@ from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import (
     PackProgress,
     PackTrainer,
+    check_identities,
     describe_failure,
     may_succeed_elsewhere,
     may_succeed_in_parts,
@@ -156,12 +157,7 @@ class Worker(tune.Trainable):
         pack = decode_pack(content)
         self._size = len(pack.replicates)
         experiment = privnets.experiment(pack.experiment)
-        points = {replicate.point_id: replicate.config for replicate in pack.replicates}
-        if any(experiment.point_id(config) != point_id for point_id, config in points.items()):
-            raise DataError(
-                "the data or code here are not those that the sweep was planned with; to train "
-                "with the present ones, run the study under another name"
-            )
+        check_identities(pack, experiment)
         return PackTrainer(
             pack,
             experiment,

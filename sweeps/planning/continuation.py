@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import privnets
 from privnets.config import choice_of, flatten
-from privnets.registry import is_own_experiment
+from privnets.registry import ExtensionError, is_own_experiment
 from sweeps.errors import InputError
 from sweeps.planning.plan import (
     Plan,
@@ -140,6 +140,8 @@ def names_only_others(recorded: Study, study: Study) -> bool:
     """Whether a recorded study has a value of a user's mapping that another study does not name."""
     if not names_user_files(recorded):
         return False
+    if is_own_experiment(recorded.experiment) and recorded.experiment != study.experiment:
+        return True
     known = _listed_values(study)
     return any(
         not values <= known.get(name, set())
@@ -162,7 +164,11 @@ def _is_of_user(study: Study, name: str) -> bool:
     field, *entries = name.split(".")
     if is_own_experiment(study.experiment):  # a recorded study must not import code
         return bool(entries)
-    choice = choice_of(privnets.experiment(study.experiment).Config, field)
+    try:
+        config = privnets.experiment(study.experiment).Config
+    except (ValueError, ExtensionError):  # of a package that is not installed here
+        return bool(entries)
+    choice = choice_of(config, field)
     names = choice.names() if choice is not None and choice.settings else ()
     return bool(entries) and entries[0] not in names
 
@@ -268,6 +274,8 @@ def _replicates(plan: Plan) -> set[tuple[str, int]]:
 def _version_differences(manifest: Manifest) -> list[str]:
     """Difference between the recorded and the present version of an experiment, in words."""
     name, before = manifest.study.experiment, manifest.plan.experiment_version
+    if is_own_experiment(name):  # its source is part of ids; only a study of the user may name it
+        return []
     now = privnets.experiment(name).version
     return [] if now == before else [f"{name} had version {before} and now has {now}"]
 

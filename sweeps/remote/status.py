@@ -93,7 +93,7 @@ class SweepOverview(BaseModel):
 def read_overview(sweep: str, storage: str | None = None) -> SweepOverview:
     """Reads the overview of a sweep, running or ended, from its storage."""
     result = open_result(sweep, storage)
-    heartbeat = read_status(Ledger(result.storage, sweep).directory)
+    heartbeat = read_status(Ledger(result.storage, result.sweep).directory)
     now = datetime.now(UTC)
     bounds = [METRIC_BOUNDS[metric] for metric in result.objectives if metric in METRIC_BOUNDS]
     metrics = [*result.objectives, *bounds]

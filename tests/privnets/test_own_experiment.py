@@ -69,6 +69,14 @@ def test_edited_function_gives_other_points_and_an_equal_one_the_same(folder: Pa
         ((", seed: int = 0", ""), "without a parameter seed"),
         (("size: int", "size: list"), "with the parameter size: list"),
         (("def run", "def ran"), "cannot be imported"),
+        (("noise: float = 0.5", 'noise: float = "x"'), "with the parameter noise"),
+        (("noise: float = 0.5", 'noise: float = float("inf")'), "with the parameter noise"),
+        (("noise", "structure"), "with the parameter structure"),
+        (("noise", "_noise"), "with the parameter _noise"),
+        (("float | None", '"Unknown"'), "cannot be read"),
+        (('"leakage": "min"', '"leakage": ["min"]'), "metrics = "),
+        (('"leakage": "min"', '"status": "min"'), "with the metric 'status'"),
+        (('"leakage": "min"', '"accuracy.std": "min"'), "with the metric 'accuracy.std'"),
     ],
 )
 def test_function_that_is_no_experiment_is_refused(
@@ -78,6 +86,29 @@ def test_function_that_is_no_experiment_is_refused(
     (folder / "mine_train.py").write_text(CODE.replace(*change))
     with pytest.raises(UserFormError, match=reason):
         privnets.experiment("mine_train:run")
+
+
+def test_default_none_widens_the_type(folder: Path) -> None:
+    (folder / "mine_train.py").write_text(CODE.replace("noise: float = 0.5", "noise: float = None"))
+    config = privnets.experiment("mine_train:run").Config
+    assert config(size=1).noise is None  # type: ignore[attr-defined]
+    assert config(size=1, noise=0.5).noise == 0.5  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("return None", "must return the metrics leakage, accuracy; got None"),
+        ("open('absent.csv')", "FileNotFoundError.*mine_train.py, line 7"),
+    ],
+)
+def test_failing_functions_are_named(folder: Path, code: str, reason: str) -> None:
+    before = 'return {"leakage": size * noise, "accuracy": float(seed)}'
+    assert before in CODE
+    (folder / "mine_train.py").write_text(CODE.replace(before, code))
+    experiment = privnets.experiment("mine_train:run")
+    with pytest.raises((ValueError, RuntimeError), match=reason):
+        experiment.run([experiment.Config(size=1)])
 
 
 def test_other_metrics_than_declared_are_refused(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from stores import new_store
 
 import sweeps
+from privnets.data import DataError
 from sweeps.engine.local import train
 from sweeps.errors import InputError
 from sweeps.store.ledger import Ledger
@@ -126,6 +127,19 @@ def test_a_failing_point_leaves_the_others_and_names_the_line(tmp_path: Path) ->
         "ArithmeticError: seven"
     }
     assert all("own_code.py, line 7" in reason for reason in outcome.failures.values())
+
+
+def test_a_budget_is_refused_and_changed_code_trains_nothing(tmp_path: Path) -> None:
+    study = written_study(tmp_path, values="1, 2")
+    limited = sweeps.load(study, overrides=["search.budget=2"])
+    with pytest.raises(InputError, match=r"search\.budget"):
+        train(limited, storage=str(tmp_path / "s"))
+
+    def edit(*_: object) -> None:
+        (tmp_path / "own_code.py").write_text(CODE + "\n")
+
+    with pytest.raises(DataError, match="not those that the sweep was planned with"):
+        train(study, storage=str(tmp_path / "s"), pack=1, on_progress=edit)
 
 
 def test_no_time_ends_at_once_and_a_search_is_refused(tmp_path: Path) -> None:
