@@ -24,7 +24,7 @@ from cluster.errors import ConnectError
 from privnets.credentials import redact
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, display_progress, line_display
-from sweeps.engine.pack_sources import pending_replicates
+from sweeps.engine.pending import pending_replicates
 from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
 from sweeps.engine.scheduler import copy_reused, run_pending_packs
 from sweeps.engine.signals import Interrupted, catch_stop_signals

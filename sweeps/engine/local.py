@@ -16,13 +16,13 @@ from typing import Any
 import privnets
 from privnets.data import DataError
 from sweeps.engine.early_stopping import StoppingRule
-from sweeps.engine.pack_sources import pending_packs, pending_replicates
 from sweeps.engine.pack_trainer import (
     PackTrainer,
     check_identities,
     describe_failure,
     may_succeed_in_parts,
 )
+from sweeps.engine.pending import pending_packs, pending_replicates
 from sweeps.engine.signals import StopRequest, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.continuation import prepare_manifest

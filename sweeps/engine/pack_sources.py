@@ -15,32 +15,24 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import final
 
 import numpy as np
 
-import privnets
-from privnets.contract import Cost
 from privnets.frames import points_frame
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import pareto_front
 from sweeps.analysis.results import meets_constraints
-from sweeps.engine.pack_trainer import checkpoint_label
-from sweeps.planning.cost_curves import CostCurve
-from sweeps.planning.packing import Capacity, Pack, make_packs
+from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, PlannedReplicate, ask_size
 from sweeps.store.asks import AskRecord, write_ask
-from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
+from sweeps.store.checkpoints import ReplicateKey
 from sweeps.store.ledger import Ledger
 from sweeps.study.search import SEARCHES, Search, SearchResult
 from sweeps.study.search_space import Proposal
-from sweeps.study.spec import Study, budget_seconds, budget_trainings
-
-Replicates = Mapping[ReplicateKey, PlannedReplicate]
-"""Planned replicates by (point_id, seed)."""
+from sweeps.study.spec import budget_seconds, budget_trainings
 
 
 class PackSource(ABC):
@@ -375,74 +367,3 @@ def mean_front(plan: Plan, ledger: Ledger, size: int) -> list[Proposal]:
     order = front.sort_values([*plan.objectives, "point_id"])["point_id"].tolist()
     chosen = np.unique(np.linspace(0, len(order) - 1, min(size, len(order))).round().astype(int))
     return [proposals[order[i]] for i in chosen]
-
-
-def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:
-    """Replicates of a plan that are not in the ledger."""
-    finished = ledger.finished_replicates()
-    planned = {(r.point_id, r.seed): r for r in plan.replicates()}
-    return {key: replicate for key, replicate in planned.items() if key not in finished}
-
-
-def pending_packs(
-    plan: Plan,
-    ledger: Ledger,
-    replicates: Replicates,
-    capacity: Capacity,
-    curves: Mapping[str, CostCurve] = MappingProxyType({}),
-) -> list[Pack]:
-    """Packs of pending replicates: first those that have a checkpoint, unchanged, then the rest.
-
-    A pack ends where the study's budget of trainings ends, unless it has a checkpoint. A structure
-    without a cost curve in `curves` gets the one of the experiment's cost model.
-
-    Raises:
-        OSError: If checkpoints cannot be read.
-    """
-    name, remaining = plan.study.experiment, dict(replicates)
-    label = checkpoint_label(privnets.experiment(name))
-    packs = []
-    for pack_id in checkpointed_packs(ledger):
-        checkpoint = Checkpoint(ledger, pack_id, label)
-        members = checkpoint.replicate_keys()
-        if members and remaining.keys() >= set(members):
-            packs.append(Pack(pack_id, name, tuple(remaining.pop(member) for member in members)))
-        else:
-            checkpoint.remove()
-    begun = sum(len(pack.replicates) for pack in packs)
-    count = max(0, budget_trainings(plan.study.search.budget) - begun)
-    rest = list(remaining.values())
-    for part in (rest[:count], rest[count:]):
-        packs += new_packs(plan.study, part, capacity, curves)
-    return packs
-
-
-def new_packs(
-    study: Study,
-    replicates: Sequence[PlannedReplicate],
-    capacity: Capacity,
-    curves: Mapping[str, CostCurve],
-) -> list[Pack]:
-    """Packs of new replicates; see `make_packs`."""
-    return make_packs(
-        replicates,
-        experiment=study.experiment,
-        size=study.resources.pack,
-        workers=capacity.workers,
-        memory=capacity.memory,
-        curves=curves,
-    )
-
-
-def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
-    """Cost of each pack by its id, in seconds of one core; a stack pays shared costs once."""
-    costs: dict[str, Cost] = {}
-    totals = {}
-    for pack in packs:
-        experiment = privnets.experiment(pack.experiment)
-        for replicate in pack.replicates:
-            if replicate.point_id not in costs:
-                costs[replicate.point_id] = experiment.cost(replicate.point_config)
-        own = [costs[replicate.point_id] for replicate in pack.replicates]
-        totals[pack.pack_id] = max(c.shared for c in own) + math.fsum(c.seconds for c in own)
-    return totals

@@ -23,9 +23,11 @@ from sweeps.engine.pack_sources import (
     LimitedPacks,
     PackSource,
     PlannedPacks,
-    Replicates,
     SearchedPacks,
     is_search_over,
+)
+from sweeps.engine.pending import (
+    Replicates,
     new_packs,
     pack_costs,
     pending_packs,

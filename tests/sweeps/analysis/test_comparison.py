@@ -88,7 +88,7 @@ def test_differences_are_paired_by_common_seeds(tmp_path: Path) -> None:
     by_metric = {each["metric"]: each for each in found}
     better, equal = by_metric[ACCURACY], by_metric[ADVANTAGE]
     assert better["verdict"] == "higher"
-    assert better["difference"]["mean"] == pytest.approx(0.005)
+    assert better["difference"]["value"] == pytest.approx(0.005)
     assert better["difference"]["high"] - better["difference"]["low"] < 0.002
     assert (better["points"], better["seeds"]) == (2, 4)
     assert equal["verdict"] == "cannot tell"

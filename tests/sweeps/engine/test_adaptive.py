@@ -32,8 +32,8 @@ from sweeps.engine.pack_sources import (
     PlannedPacks,
     SearchedPacks,
     ask_results,
-    pending_replicates,
 )
+from sweeps.engine.pending import pending_replicates
 from sweeps.engine.progress import SweepCounter
 from sweeps.engine.scheduler import copy_reused
 from sweeps.errors import InputError

@@ -16,8 +16,8 @@ from privnets import TradeoffPoint, merge_replicates
 from privnets.adversarial.training import game
 from privnets.config import nest
 from sweeps.engine.early_stopping import StoppingRule
-from sweeps.engine.pack_sources import pending_replicates
 from sweeps.engine.pack_trainer import PackTrainer
+from sweeps.engine.pending import pending_replicates
 from sweeps.errors import StudyError
 from sweeps.planning.continuation import differences
 from sweeps.planning.packing import Pack

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import sweeps
 import tracking
 from sweeps.analysis.results import open_result
-from sweeps.engine.pack_sources import pending_replicates
+from sweeps.engine.pending import pending_replicates
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension
 from sweeps.store.asks import read_asks
