@@ -124,7 +124,9 @@ def test_hover_is_escaped(membership_sweep):
     points = membership_sweep.points
     points.loc[points.index[0], "config/model"] = "<a href='javascript:x'>linear</a>"
     figure = plotly_figure(draw(points))
-    texts = [text for trace in figure.data if trace.text is not None for text in trace.text]
+    texts = [
+        text for trace in figure.data if trace.hovertext is not None for text in trace.hovertext
+    ]
     assert any("&lt;a href" in text for text in texts)
     assert not any("<a" in text for text in texts)
 

@@ -42,7 +42,7 @@ def page(membership_sweep) -> ReportPage:
 def test_front_chart_and_table_agree_with_the_front(page, membership_sweep):
     front = pareto_front(membership_sweep.points, OBJECTIVES)
     marks = next(t for t in page.figures["front-chart"]["data"] if t["name"].startswith("Pareto"))
-    assert len(marks["text"]) == len(front)
+    assert len(marks["hovertext"]) == len(front)
     for _, row in front.iterrows():
         assert row["point_id"] in page.sections["front"]
     assert "Points left out of the front: 1 failed." in page.sections["front"]

@@ -193,7 +193,9 @@ def test_names_are_escaped_and_not_parsed_as_formulas():
     chart = draw(sweep)
     figure = plotly_figure(chart)
     assert not any("<b>" in (trace.name or "") for trace in figure.data)
-    hovers = [text for trace in figure.data if trace.text is not None for text in trace.text]
+    hovers = [
+        text for trace in figure.data if trace.hovertext is not None for text in trace.hovertext
+    ]
     assert not any("<b>" in text for text in hovers)
     texts = draw_chart(chart).legends[0].get_texts()
     assert any("<b>$x_1$</b>" in text.get_text() for text in texts)
