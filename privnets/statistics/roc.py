@@ -190,7 +190,8 @@ class ScoredTrials:
         """True-positive rate as `true_positive_rate` has it, with its standard error.
 
         The error holds that of the threshold: its false-positive rate varies, and moves the
-        true-positive rate by the slope of the ROC curve.
+        true-positive rate by the slope of the ROC curve. It is at least that of equal scores which
+        chance may have put on the wrong side of the rate.
         """
         value, threshold = self._rate_at(rate)
         above = self.score > threshold
@@ -202,7 +203,23 @@ class ScoredTrials:
         strict, loose = (self._rate_at(end)[0] for end in ends)
         slope = (loose - strict) / (ends[1] - ends[0])
         influence = np.where(self.inside, above - value, 0.0) / len(self.members) - slope * false
-        return Estimate(value, math.sqrt(self._variance(influence)))
+        error = math.sqrt(self._variance(influence))
+        size = self._effective(above, self.outside, share)
+        return Estimate(value, max(error, self._tie_error(rate, size)))
+
+    def _tie_error(self, rate: float, size: float) -> float:
+        """Error by which an interval holds the largest step of the ROC curve around a rate.
+
+        A step is of members of equal score. `size` other records count as independent.
+        """
+        quantile = float(ndtri((1 + self.confidence) / 2))
+        true, false = self._rates_from(self._distinct)
+        is_near = np.abs(false - rate) <= quantile * math.sqrt(rate * (1 - rate) / size)
+        steps = np.where(is_near, -np.diff(true, append=0.0), 0.0)
+        largest, step = int(steps.argmax()), float(steps.max())
+        tied = self.score == self._distinct[largest]
+        influence = np.where(self.inside, tied - step, 0.0) / len(self.members)
+        return step / quantile + math.sqrt(self._variance(influence)) if step > 0 else 0.0
 
     def advantage(self, decision: BoolArray) -> Interval:
         """TPR - FPR of decisions, shape [T, R]: signed, in [-1, 1]."""

@@ -125,6 +125,19 @@ def test_standard_errors_are_the_spread_of_repeated_trials(shared_models: bool) 
     assert np.std(values, axis=0) == pytest.approx(np.sqrt(np.mean(np.square(errors), 0)), rel=0.2)
 
 
+@pytest.mark.parametrize("share", [0.09, 0.11])
+def test_a_rate_of_tied_scores_has_an_error_that_holds_the_truth(share: float) -> None:
+    """By chance, the highest scores are of more than a tenth of the others, or of fewer."""
+    member, rate, held = np.arange(400)[None] < 200, 0.1, 0
+    truth = 0.5 if share < rate else 0.0
+    for seed in range(300):
+        random = np.random.default_rng(seed)
+        score = random.random(member.shape) < np.where(member, 0.5, share)
+        found = ScoredTrials(score.astype(float), member).rate_estimate(rate)
+        held += abs(found.value - truth) <= 1.96 * found.error
+    assert held / 300 >= 0.95
+
+
 def test_an_interval_is_wider_where_models_share_records() -> None:
     random = np.random.default_rng(0)
     member = random.random((10, 200)) < 0.5
