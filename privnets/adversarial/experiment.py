@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import ClassVar, cast
+from typing import ClassVar, Final, cast
 
 from privnets.adversarial import metrics
 from privnets.adversarial.attackers import added_names
@@ -31,6 +31,15 @@ from privnets.contract import (
 )
 from privnets.references.models import NetworkReference
 from privnets.references.user_files import source_digest
+
+_LEARNED: Final = (
+    "releaser",
+    "releaser_width",
+    "noise_std",
+    "learning_rate",
+    *sorted(WEIGHTS),
+)
+"""Settings of learned releasers alone."""
 
 
 class Adversarial(Experiment):
@@ -81,8 +90,13 @@ class Adversarial(Experiment):
         return errors
 
     def unused_fields(self, config: ExperimentConfig) -> frozenset[str]:
-        """Fields without effect on the problem, the objective, the scenario or the evaluation."""
-        return frozenset().union(*_unused_by_choice(_own(config)).values())
+        """Fields without effect on the problem, the objective, the scenario or the evaluation.
+
+        Settings of learned releasers may stay in a configuration with an obfuscation, its baseline.
+        """
+        own = _own(config)
+        learned = () if own.obfuscation == "none" else _LEARNED
+        return frozenset(learned).union(*_unused_by_choice(own).values())
 
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Fingerprint of the records, and of the code of users and of other packages."""

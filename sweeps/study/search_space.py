@@ -53,8 +53,10 @@ ListedValues = Annotated[
 """One value or several."""
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=-_MAX_WHOLE, le=_MAX_WHOLE)]
-_OBFUSCATION, _STRENGTH = "obfuscation", "strength"
+OBFUSCATION, _STRENGTH = "obfuscation", "strength"
 _STRENGTHS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 6.4)  # from raw records to the floor
+SHARED_FIELDS: Final = ("problem", "panel", "evaluation")
+"""Fields of the records and the yardstick: only releases of equal ones are comparable."""
 _UNSET: Any = Field(None, exclude_if=lambda values: values is None)
 
 
@@ -187,18 +189,22 @@ class Axis(BaseModel):
 def add_obfuscation(space: Mapping[str, Any], names: Sequence[Any]) -> dict[str, Any]:
     """Adds trivial obfuscations, each over its strengths, to the plain values of a space.
 
-    All other axes belong to learned releases from then on.
+    All other axes belong to learned releases from then on, except those of records and yardstick.
     """
-    both = {_OBFUSCATION: {"choice": ["none", *names]}, _STRENGTH: {"grid": [*_STRENGTHS]}}
-    every = both | {name: axis for name, axis in space.items() if name != _OBFUSCATION}
+    both = {OBFUSCATION: {"choice": ["none", *names]}, _STRENGTH: {"grid": [*_STRENGTHS]}}
 
     def belong(name: str, axis: Any) -> Any:
-        if name == _OBFUSCATION or not isinstance(axis, Mapping):
+        if name == OBFUSCATION or is_shared(name) or not isinstance(axis, Mapping):
             return axis
-        belongs = {_OBFUSCATION: [*names] if name == _STRENGTH else ["none"]}
+        belongs = {OBFUSCATION: [*names] if name == _STRENGTH else ["none"]}
         return {**axis, "when": {**(axis.get("when") or {}), **belongs}}
 
-    return {name: belong(name, axis) for name, axis in every.items()}
+    return {name: belong(name, axis) for name, axis in {**both, **space}.items()}
+
+
+def is_shared(field: str) -> bool:
+    """Whether a field, or an entry of one, is of the records or the yardstick."""
+    return field.partition(".")[0] in SHARED_FIELDS
 
 
 def keep_applicable(space: Mapping[str, Axis], values: Mapping[str, Scalar]) -> Proposal:
@@ -244,48 +250,85 @@ def example_point(
 def grid_points(space: Mapping[str, Axis]) -> Iterable[Proposal]:
     """Combinations of the listed values of a space, the last axis changing fastest."""
     points: Iterable[Proposal] = [{}]
-    for name, axis in space.items():
-        points = _cross(points, name, axis, space.get(axis.along or ""))
+    for name, root in _roots(space).items():
+        points = _cross(points, space, name, root)
     return points
 
 
 def _cross(
-    points: Iterable[Proposal], name: str, axis: Axis, leader: Axis | None
+    points: Iterable[Proposal], space: Mapping[str, Axis], name: str, root: str
 ) -> Iterator[Proposal]:
+    axis = space[name]
     for point in points:
         if not axis.applies(point) or (axis.along is not None and axis.along not in point):
             yield point
-        elif leader is not None:
-            place = list(leader.values() or ()).index(point[str(axis.along)])
-            yield {**point, name: (axis.values() or ())[place]}
         else:
-            yield from ({**point, name: value} for value in axis.values() or ())
+            values = _values_beside(point, axis, root, space)
+            yield from ({**point, name: value} for value in values)
+
+
+def _roots(space: Mapping[str, Axis]) -> dict[str, str]:
+    """The field that each one accompanies in the end: itself, or the first of its chain."""
+    roots: dict[str, str] = {}
+    for name, axis in space.items():
+        roots[name] = roots.get(axis.along or name, name)
+    return roots
+
+
+def _values_beside(
+    point: Mapping[str, Scalar], axis: Axis, root: str, space: Mapping[str, Axis]
+) -> Sequence[Scalar]:
+    """Listed values of an axis: all, or the one at the place of the root's value in a point."""
+    values = axis.values() or ()
+    if axis.along is None:
+        return values
+    place = (space[root].values() or ()).index(point[root])
+    return values[place : place + 1]
 
 
 def grid_size(space: Mapping[str, Axis]) -> int:
     """Counts the combinations of the listed values of a space; an interval counts as one."""
-    whens = [axis.when or {} for axis in space.values()]
-    conditions = {(n, value) for when in whens for n, listed in when.items() for value in listed}
-    # Number of points by the values that conditions name.
+    # Values that conditions name, and those that lead to them.
+    named: dict[str, set[Scalar]] = {name: set() for name in space}
+    for name in reversed([*space]):
+        axis = space[name]
+        for field, listed in (axis.when or {}).items():
+            named.setdefault(field, set()).update(listed)
+        if named[name] and axis.along is not None and axis.along in space:
+            pairs = zip(space[axis.along].values() or (), axis.values() or (), strict=False)
+            named[axis.along] |= {leading for leading, value in pairs if value in named[name]}
+    # Number of points by those values.
     sizes = Counter[tuple[tuple[str, Scalar], ...]]([()])
-    for name, axis in space.items():
-        values, grown = axis.values() or (None,), Counter[tuple[tuple[str, Scalar], ...]]()
-        named = {value for field, value in conditions if field == name}
+    for name, root in _roots(space).items():
+        axis, grown = space[name], Counter[tuple[tuple[str, Scalar], ...]]()
         for chosen, size in sizes.items():
-            if axis.along or not axis.applies(dict(chosen)):
+            point = dict(chosen)
+            if not axis.applies(point) or (axis.along is not None and axis.along not in point):
                 grown[chosen] += size
                 continue
-            counts = {value: values.count(value) for value in named}
+            values = _values_beside(point, axis, root, space) or (None,)
+            counts = {value: values.count(value) for value in named[name]}
             for value, count in counts.items():
                 grown[(*chosen, (name, value))] += size * count
             grown[chosen] += size * (len(values) - sum(counts.values()))
-        sizes = grown
+        sizes = +grown
     return sum(sizes.values())
 
 
 def find_condition_errors(space: Mapping[str, Axis]) -> list[FieldError]:
-    """Finds conditions on fields that are not swept before, and on values that they never have."""
-    errors = []
+    """Finds conditions on fields that are not swept before, and on values that they never have.
+
+    A field that others accompany must not repeat a value: each has one place.
+    """
+    errors, roots = [], _roots(space)
+    for name in sorted({root for field, root in roots.items() if root != field}):
+        leading = space[name].values() or ()
+        if not isinstance(leading, range) and len(leading) > len({*leading}):
+            repeated = next(value for value in leading if leading.count(value) > 1)
+            followers = " and ".join(f for f, root in roots.items() if name == root != f)
+            given = f"{format_value(repeated)} more than once"
+            expected = f"each value once, for those of {followers} beside it"
+            errors.append(FieldError(("space", name, space[name].kind), given, expected))
     for position, (name, axis) in enumerate(space.items()):
         before = [*space][:position]
         if axis.along is not None:

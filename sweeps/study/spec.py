@@ -30,7 +30,7 @@ from pydantic import (
 
 from privnets.config import UserMetric
 from sweeps.errors import FieldError, FieldPath, percentage_hint
-from sweeps.study.search_space import Axis, FixedValue, Value, add_obfuscation
+from sweeps.study.search_space import OBFUSCATION, Axis, FixedValue, Value, add_obfuscation
 
 MAX_POINTS: Final = 1_000_000
 MAX_REPLICATES: Final = 10_000
@@ -414,6 +414,8 @@ class Study(_StudySection):
         names = raw.get("obfuscation") if isinstance(raw, Mapping) else None
         space = raw.get("space") or {} if names else {}
         if not isinstance(names, list | tuple) or not isinstance(space, Mapping) or not names:
+            return raw
+        if OBFUSCATION in space:  # validation refuses it
             return raw
         return {**raw, "space": add_obfuscation(space, names), "obfuscation": ()}
 

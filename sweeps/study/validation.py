@@ -23,6 +23,7 @@ from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
 from sweeps.study.field_errors import UNKNOWN_KEY, field_errors, merge_values, without_meant
 from sweeps.study.search import SEARCHES, Search, find_setting_errors
 from sweeps.study.search_space import (
+    OBFUSCATION,
     Proposal,
     example_point,
     find_condition_errors,
@@ -124,8 +125,7 @@ class StudyValidator:
         self._check_required()
         self._check_values()
         self._check_seeds()
-        configs = self._make_configs(self._proposals())
-        configs = self._check_configs(configs)
+        configs = self._check_configs(self._make_configs(self._proposals()))
         self._check_claims()
         return configs
 
@@ -151,6 +151,9 @@ class StudyValidator:
                 above = name.rpartition(".")[0]
                 self._add(("space", name), f"an entry of {above}", f"a mapping at {above} in fixed")
         self.errors += find_condition_errors(study.space)
+        if study.obfuscation and OBFUSCATION in study.space:
+            expected = "it in one of the two"
+            self._add(("space", OBFUSCATION), "an axis beside the section obfuscation", expected)
         if "seed" in study.space:
             expected = "replicates: N, which gives every point N seeds"
             self._add(("space", "seed"), "an axis", expected)
@@ -272,7 +275,9 @@ class StudyValidator:
         self.errors += errors
         return None if errors else search
 
-    def _make_configs(self, proposals: Sequence[Proposal]) -> list[ExperimentConfig]:
+    def _make_configs(
+        self, proposals: Sequence[Proposal]
+    ) -> list[tuple[Proposal, ExperimentConfig]]:
         model = self._experiment.Config
         fixed: dict[str, Any] = {
             n: v for n, v in self._study.constants.items() if self._is_valid_field(_head(n))
@@ -281,28 +286,36 @@ class StudyValidator:
         for name in self._invalid_fields & self._fields.keys():
             if self._fields[name].is_required():
                 fixed[name] = _allowed_value(schema[name])
-        configs: list[ExperimentConfig] = []
+        made: list[tuple[Proposal, ExperimentConfig]] = []
         for proposal in proposals:
             try:
-                configs.append(model.model_validate(nest({**fixed, **proposal}), strict=True))
+                config = model.model_validate(nest({**fixed, **proposal}), strict=True)
+                made.append((proposal, config))
             except ValidationError as validation_error:
                 for error in field_errors(validation_error, model):
                     self._add_to_field(error.key, error.given, error.expected)
-        return configs
+        return made
 
-    def _check_configs(self, configs: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
+    def _check_configs(
+        self, made: Sequence[tuple[Proposal, ExperimentConfig]]
+    ) -> list[ExperimentConfig]:
         """Checks whole configurations, and their data; returns those whose data can be read."""
         readable = []
+        proposed: set[str] = set()
+        effective: set[str] = set()
         # Configurations of equal structure share their data, and report equal metrics.
         numbers: dict[str, int] = {}
         structures: list[int] = []
-        for config in configs:
+        for proposal, config in made:
             try:
                 problems = self._experiment.invalid_fields(config)
             except DataError as error:  # a file of the user
                 self._add_data_error(error)
                 continue
             readable.append(config)
+            unused = self._experiment.unused_fields(config)
+            proposed |= proposal.keys()
+            effective |= {name for name in proposal if _head(name) not in unused}
             structures.append(numbers.setdefault(config.structure(), len(numbers)))
             for problem in problems:
                 # A limit that follows from a placeholder says nothing about the study.
@@ -310,6 +323,8 @@ class StudyValidator:
                     is_default = problem.field in self._fields.keys() - self._given_fields()
                     given = f"the default, {problem.value}" if is_default else problem.value
                     self._add_to_field(problem.field, given, problem.expected)
+        if not self._invalid_fields:
+            self._check_effects(proposed - effective)
         samples = list(dict(zip(structures, readable, strict=True)).values())
         fingerprints = []
         for config in samples if self._checks_data else ():
@@ -328,6 +343,14 @@ class StudyValidator:
                 self._check_supported(samples)
             self._check_early_stopping(samples)
         return readable
+
+    def _check_effects(self, idle: Collection[str]) -> None:
+        """Refuses axes without effect at any point, unless their values are refused already."""
+        reported = {error.path for error in self.errors}
+        for name in self._study.space:
+            if name in idle and ("space", name) not in reported:
+                expected = "a field that has an effect beside the other values of the study"
+                self._add(("space", name), "an axis without effect", expected)
 
     def _add_data_error(self, error: DataError) -> None:
         if self._checks_data:

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sweeps.study.search_space import find_condition_errors, grid_points, grid_size
+from sweeps.study.search_space import Axis, find_condition_errors, grid_points, grid_size
 from sweeps.study.spec import Claim, SearchSpec, Study, StudySource, budget_seconds
+from sweeps.study.validation import validate_study
 
 COMPLETE = {
     "name": "s",
@@ -208,6 +209,47 @@ def test_obfuscation_adds_points_to_those_of_the_space():
     assert all(p.keys() == {"obfuscation", "strength"} for p in points[2:])
 
 
+def test_obfuscation_shares_records_and_yardstick_with_learned_releases():
+    space = {
+        "problem": {"choice": ["digits", "amnist"]},
+        "panel": {"choice": ["quick", "full"]},
+        "privacy_weight": {"grid": [0.3, 3.0]},
+    }
+    raw = {"name": "own", "experiment": "adversarial", "space": space, "obfuscation": ["noise"]}
+    points = list(grid_points(Study.model_validate(raw).space))
+    for kind in ("none", "noise"):
+        shared = {(p["problem"], p["panel"]) for p in points if p["obfuscation"] == kind}
+        assert len(shared) == 4
+
+
+def test_an_axis_obfuscation_beside_the_section_is_refused():
+    space = {"obfuscation": {"choice": ["none", "box"]}}
+    raw = {"name": "own", "experiment": "adversarial", "space": space, "obfuscation": ["noise"]}
+    raw["fixed"] = {"problem": "digits"}
+    (error,) = validate_study(Study.model_validate(raw), data=False).errors
+    assert error.path == ("space", "obfuscation")
+    assert error.expected == "it in one of the two"
+
+
+LEARNED = {"noise_std": 0.5, "releaser_width": 8, "learning_rate": 0.1, "privacy_weight": 3.0}
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_an_axis_of_learned_releases_alone_is_refused_beside_a_fixed_obfuscation(name):
+    raw = {"name": "own", "experiment": "adversarial"}
+    raw["fixed"] = {"problem": "digits", "obfuscation": "noise"}
+    raw["space"] = {name: {"grid": [LEARNED[name], 2 * LEARNED[name]]}}
+    (error,) = validate_study(Study.model_validate(raw), data=False).errors
+    assert error.path == ("space", name)
+    assert error.given == "an axis without effect"
+
+
+def test_settings_of_learned_releases_may_be_fixed_beside_obfuscation():
+    raw = {"name": "own", "experiment": "adversarial", "fixed": {"problem": "digits", **LEARNED}}
+    raw |= {"space": {"alpha": {"grid": [0.5, 1.0]}}, "obfuscation": ["noise"]}
+    assert not validate_study(Study.model_validate(raw), data=False).errors
+
+
 def test_a_field_along_another_takes_its_values_in_step():
     space = {
         "privacy_weight": {"grid": [0.1, 1.0, 10.0]},
@@ -221,6 +263,59 @@ def test_a_field_along_another_takes_its_values_in_step():
     assert pairs == {(0.1, 0.05), (1.0, 0.1), (10.0, 0.4)}
 
 
+def _axes(space):
+    return {name: Axis.model_validate(axis) for name, axis in space.items()}
+
+
+def test_a_chain_of_fields_in_step_follows_its_first_one():
+    space = _axes(
+        {
+            "alpha": {"grid": [0.5, 1.0, 2.0]},
+            "noise_std": {"grid": [0.1, 0.3, 0.3], "along": "alpha"},
+            "strength": {"grid": [5.0, 6.0, 7.0], "along": "noise_std"},
+        }
+    )
+    assert not find_condition_errors(space)
+    found = [tuple(point.values()) for point in grid_points(space)]
+    assert found == [(0.5, 0.1, 5.0), (1.0, 0.3, 6.0), (2.0, 0.3, 7.0)]
+
+
+def test_a_field_that_others_go_along_must_not_repeat_a_value():
+    followers = {
+        "noise_std": {"grid": [0.1, 0.2, 0.3], "along": "alpha"},
+        "strength": {"grid": [5.0, 6.0, 7.0], "along": "noise_std"},
+    }
+    (error,) = find_condition_errors(_axes({"alpha": {"grid": [0.5, 1.0, 1.0]}, **followers}))
+    assert error.path == ("space", "alpha", "grid")
+    assert "noise_std and strength" in error.expected
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"c": {"grid": [1, 2, 3], "when": {"b": 10}}},
+        {"c": {"grid": [1, 2, 3], "when": {"b": [10, 20]}}},
+        {"c": {"grid": [5, 5], "along": "b"}, "d": {"grid": [1, 2, 3], "when": {"c": 5}}},
+        {"c": {"grid": [5, 6], "along": "b", "when": {"e": 1}}, "d": {"grid": [1, 2, 3, 4]}},
+        {
+            "c": {"grid": [5, 6], "along": "b", "when": {"e": 1}},
+            "d": {"grid": [1, 2, 3], "when": {"c": 6}},
+            "f": {"grid": [1, 2], "when": {"d": [1, 3], "a": 2}},
+        },
+    ],
+)
+@pytest.mark.parametrize("pair", [[10, 20], [10, 10]])
+def test_conditions_on_fields_in_step_are_counted_exactly(others, pair):
+    before = {"e": {"grid": [0, 1]}, "a": {"grid": [1, 2]}, "b": {"grid": pair, "along": "a"}}
+    space = _axes({**before, **others})
+    assert grid_size(space) == len(list(grid_points(space)))
+
+
+def test_a_condition_on_a_field_in_step_adds_points_at_its_place_alone():
+    space = {"a": {"grid": [1, 2]}, "b": {"grid": [10, 20], "along": "a"}}
+    assert grid_size(_axes({**space, "c": {"grid": [1, 2, 3], "when": {"b": 10}}})) == 4
+
+
 @pytest.mark.parametrize(
     "axis", [{"grid": [1.0], "along": "alpha"}, {"grid": [1.0, 2.0], "along": "steps"}]
 )
@@ -229,3 +324,5 @@ def test_a_field_along_another_needs_as_many_values_of_a_field_above(axis):
     study = Study.model_validate({"name": "own", "experiment": "adversarial", "space": space})
     (error,) = find_condition_errors(study.space)
     assert error.path == ("space", "noise_std", "along")
+    conditions = {"alpha": 1.0, "noise_std": 1.0}
+    assert grid_size(study.space | {"steps": Axis(grid=(1, 2), when=conditions)}) > 0
