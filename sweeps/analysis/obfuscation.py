@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +14,9 @@ from privnets.statistics.intervals import Array, Interval
 from sweeps.analysis.fronts import debiased_interval
 from sweeps.analysis.pareto import Objectives, comparable_points
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import OBFUSCATION
-from sweeps.analysis.text import metric_label
+from sweeps.analysis.tables import OBFUSCATION, varying_fields
+from sweeps.analysis.text import field_label, label_setting, metric_label
+from sweeps.study.search_space import is_shared
 
 _LEVELS: Final = 41
 """Values, evenly spaced, at which two curves are compared."""
@@ -26,6 +28,8 @@ class ObfuscationFinding:
 
     Attributes:
         name: The obfuscation.
+        settings: Values of the records and the yardstick of both; empty if all points have equal
+            ones.
         metric: Metric that is compared, and its direction.
         equal: Metric at whose equal values it is compared.
         ends: Range of that metric, which both curves reach.
@@ -34,6 +38,7 @@ class ObfuscationFinding:
     """
 
     name: str
+    settings: Mapping[str, object]
     metric: tuple[str, Direction]
     equal: str
     ends: tuple[float, float] = (0.0, 0.0)
@@ -43,7 +48,11 @@ class ObfuscationFinding:
     def sentence(self) -> str:
         """The finding in words."""
         metric, equal = (metric_label(m).partition(", ")[0] for m in (self.metric[0], self.equal))
-        verdict = f"Whether the learned release beats {self.name} cannot be told"
+        where = " and ".join(
+            f"{field_label(f)} {label_setting(v)}" for f, v in self.settings.items()
+        )
+        against = f"{self.name} with {where}" if where else self.name
+        verdict = f"Whether the learned release beats {against} cannot be told"
         if self.difference is None:
             return f"{verdict}: no {equal} is common to both."
         if not np.isfinite(self.difference.half):
@@ -51,12 +60,13 @@ class ObfuscationFinding:
         if self.difference.low > 0 or self.difference.high < 0:
             is_better = (self.difference.value < 0) == (self.metric[1] == "min")
             relation = "beats" if is_better else "is worse than"
-            verdict = f"The learned release {relation} {self.name}"
+            verdict = f"The learned release {relation} {against}"
         size, half = abs(self.difference.value), self.difference.half
         more = "lower" if self.difference.value < 0 else "higher"
         low, high = (f"{end:.3g}" for end in self.ends)
+        reach = f"from {low} to {high}" if low != high else low
         return (
-            f"{verdict}: at equal {equal}, from {low} to {high}, its {metric} is "
+            f"{verdict}: at equal {equal}, {reach}, its {metric} is "
             f"{more} by {size:.3f} ± {half:.3f}."
         )
 
@@ -72,10 +82,10 @@ def compare_with_obfuscation(result: Result) -> list[ObfuscationFinding]:
     """Compares a sweep's learned releases with each obfuscation that it has.
 
     Privacy is compared at equal utility; utility at equal privacy, where no utility is common to
-    both curves. A curve has the best value at each level of the other metric or a better one, and
-    is straight between points: releasing records by either of two points at random reaches what
-    lies between. Flagged points are left out. Intervals are free of the bias of choosing the best
-    of noisy points.
+    both curves. A curve is straight between the points that no other of it dominates: releasing
+    records by either of two points at random reaches what lies between. Only points of equal
+    records and yardstick are compared. Flagged points are left out. Intervals are free of the bias
+    of choosing the best of noisy points.
     """
     privacy = next((m for m in result.objectives if m.startswith("privacy/")), None)
     utility = next((m for m in result.objectives if m.startswith("utility/")), None)
@@ -84,12 +94,28 @@ def compare_with_obfuscation(result: Result) -> list[ObfuscationFinding]:
     candidates = result.candidates
     objectives = {m: result.objectives[m] for m in (utility, privacy)}
     rows, _ = comparable_points(candidates, objectives)
-    names = sorted(candidates.loc[is_obfuscated(candidates), OBFUSCATION].unique())
-    return [_compare(result, rows, str(name), objectives) for name in names]
+    findings = []
+    for settings, own in group_comparable(rows):
+        names = sorted(own.loc[is_obfuscated(own), OBFUSCATION].unique())
+        findings += [_compare(result, own, str(name), settings, objectives) for name in names]
+    return findings
+
+
+def group_comparable(points: pd.DataFrame) -> list[tuple[dict[str, object], pd.DataFrame]]:
+    """Points of equal records and yardstick, with the settings in which the groups differ."""
+    fields = [field for field in varying_fields(points) if is_shared(field)]
+    if not fields:
+        return [({}, points)]
+    groups = points.groupby([f"config/{field}" for field in fields], dropna=False)
+    return [(dict(zip(fields, values, strict=True)), own) for values, own in groups]
 
 
 def _compare(
-    result: Result, rows: pd.DataFrame, name: str, objectives: Objectives
+    result: Result,
+    rows: pd.DataFrame,
+    name: str,
+    settings: Mapping[str, object],
+    objectives: Objectives,
 ) -> ObfuscationFinding:
     learned, others = rows.loc[~is_obfuscated(rows)], rows.loc[rows[OBFUSCATION] == name]
     joined = pd.concat([learned, others])["point_id"]
@@ -100,11 +126,11 @@ def _compare(
     metrics = [*objectives]
     for compared in (1, 0):
         equal = 1 - compared
-        ends = [_reach(means[own], compared) for own in (is_learned, ~is_learned)]
-        low, high = (max(e[0] for e in ends), min(e[1] for e in ends)) if all(ends) else (1.0, 0.0)
-        if low >= high:
+        reach = [_reach(means[own], compared) for own in (is_learned, ~is_learned)]
+        low, high = (max(e[0] for e in reach), min(e[1] for e in reach)) if all(reach) else (1, 0)
+        if low > high:
             continue
-        levels = np.linspace(low, high, _LEVELS)
+        levels = np.linspace(low, high, _LEVELS if low < high else 1)
 
         def gap(values: Array, compared: int = compared, levels: Array = levels) -> float:
             curves = [_curve(values[own], compared, levels) for own in (is_learned, ~is_learned)]
@@ -114,24 +140,26 @@ def _compare(
         difference = debiased_interval(gap(means), draws, samples.typical_freedom)
         shown = sorted([float(signs[equal] * low), float(signs[equal] * high)])
         metric = metrics[compared], objectives[metrics[compared]]
-        return ObfuscationFinding(name, metric, metrics[equal], (shown[0], shown[1]), difference)
-    return ObfuscationFinding(name, (metrics[1], objectives[metrics[1]]), metrics[0])
+        ends = shown[0], shown[1]
+        return ObfuscationFinding(name, settings, metric, metrics[equal], ends, difference)
+    return ObfuscationFinding(name, settings, (metrics[1], objectives[metrics[1]]), metrics[0])
 
 
 def _reach(values: Array, compared: int) -> tuple[float, ...]:
     """Ends of the other metric over the points that no other dominates; empty without points."""
-    ordered = values[np.lexsort((values[:, compared], values[:, 1 - compared]))]
-    if not len(ordered):
-        return ()
-    lowest = np.minimum.accumulate(ordered[:, compared])
-    is_best = np.r_[True, lowest[1:] < lowest[:-1]]
-    best = ordered[is_best, 1 - compared]
-    return float(best.min()), float(best.max())
+    levels, _ = _best(values, compared)
+    return (float(levels[0]), float(levels[-1])) if len(levels) else ()
 
 
 def _curve(values: Array, compared: int, levels: Array) -> Array:
-    """Lowest value of a metric at each level of the other one or a lower one."""
-    ordered = values[np.argsort(values[:, 1 - compared])]
-    lowest = np.minimum.accumulate(ordered[:, compared])
-    curve: Array = np.interp(levels, ordered[:, 1 - compared], lowest)
+    """A metric at levels of the other one, straight between the points that no other dominates."""
+    curve: Array = np.interp(levels, *_best(values, compared))
     return curve
+
+
+def _best(values: Array, compared: int) -> tuple[Array, Array]:
+    """The other metric, ascending, and the compared one of points that no other dominates."""
+    ordered = values[np.lexsort((values[:, compared], values[:, 1 - compared]))]
+    lowest = np.minimum.accumulate(ordered[:, compared])
+    is_best = np.append(True, lowest[1:] < lowest[:-1])[: len(ordered)]
+    return ordered[is_best, 1 - compared], ordered[is_best, compared]

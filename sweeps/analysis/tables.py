@@ -11,6 +11,7 @@ import numpy as np
 
 from privnets.statistics.intervals import Interval
 from sweeps.analysis.text import format_setting
+from sweeps.study.search_space import is_shared
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,11 +125,11 @@ def _cells(
 
 
 def own_fields(row: Row, fields: Sequence[str]) -> list[str]:
-    """The fields that have an effect on a point: an obfuscation has its strength and its judge."""
+    """The fields that have an effect: an obfuscation has its strength, records and yardstick."""
     if (kind := row.get(OBFUSCATION)) is None:
         return list(fields)
-    others = {"obfuscation": True, STRENGTH: kind != "none", **dict.fromkeys(JUDGES, True)}
-    return [field for field in fields if others.get(field, kind == "none")]
+    others = {"obfuscation": True, STRENGTH: kind != "none"}
+    return [f for f in fields if others.get(f, kind == "none" or is_shared(f))]
 
 
 def _setting_cell(row: Row, field: str) -> str:

@@ -52,6 +52,7 @@ from sweeps.report.figures.releases import (
 )
 from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
 from sweeps.report.headline import headline_sentences
+from sweeps.study.search_space import is_shared
 from sweeps.study.spec import Claim
 
 KEPT_FIGURES = ("front", "tradeoff", "releases", "week", "information-plane", "scatter")
@@ -321,7 +322,8 @@ class ReportContents:
             if metrics:
                 is_strength = trivial.any() and field == STRENGTH
                 own = finished.loc[trivial == is_strength]
-                others = ["obfuscation"] if is_strength else [f for f in swept if f != STRENGTH]
+                shared = ["obfuscation", *filter(is_shared, swept)]
+                others = shared if is_strength else [f for f in swept if f != STRENGTH]
                 fields = [field, *(other for other in others if other != field)]
                 log = field in result.log_fields
                 yield field, field_chart(own, fields, metrics, result.objectives, log=log)

@@ -94,7 +94,9 @@ def _place(row: Row, fields: Sequence[str]) -> str:
     fields = [field for field in own_fields(row, fields) if f"config/{field}" != OBFUSCATION]
     named = ((field_label(field), label_setting(row.get(f"config/{field}"))) for field in fields)
     if row.get(OBFUSCATION, "none") != "none":
-        return f"{row[OBFUSCATION]} of strength {label_setting(row[f'config/{STRENGTH}'])}"
+        strength = f"{row[OBFUSCATION]} of strength {label_setting(row[f'config/{STRENGTH}'])}"
+        others = [f"{name} {value}" for name, value in named if name != STRENGTH]
+        return _join([strength, *others])
     settings = [f"{v} {name}" if name.endswith("s") else f"{name} {v}" for name, v in named]
     return _join(settings) or "the only setting"
 

@@ -24,6 +24,7 @@ from sweeps.analysis.tables import (
 )
 from sweeps.analysis.text import field_label, label_setting, setting_as_number
 from sweeps.report.figures.charts import ColorScale, is_wide
+from sweeps.study.search_space import is_shared
 
 CURVE_FIELDS = ("privacy_weight", "tradeoff")
 """Preferred fields along a trade-off curve; otherwise the last swept number."""
@@ -115,11 +116,12 @@ def group_curves(result: Result) -> CurveSet:
 
 
 def obfuscation_curves(points: pd.DataFrame) -> list[TradeoffCurve]:
-    """Curve over the strength of each trivial obfuscation among the points."""
+    """Curves of each trivial obfuscation of equal records and yardstick, over its strength."""
     trivial = points.loc[is_obfuscated(points)]
     if trivial.empty:
         return []
-    return group_points(sort_along(trivial, STRENGTH), [_OBFUSCATION])
+    shared = [field for field in varying_fields(trivial) if is_shared(field)]
+    return group_points(sort_along(trivial, STRENGTH), [_OBFUSCATION, *shared])
 
 
 def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
