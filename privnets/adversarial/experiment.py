@@ -32,13 +32,7 @@ from privnets.contract import (
 from privnets.references.models import NetworkReference
 from privnets.references.user_files import source_digest
 
-_LEARNED: Final = (
-    "releaser",
-    "releaser_width",
-    "noise_std",
-    "learning_rate",
-    *sorted(WEIGHTS),
-)
+_LEARNED: Final = frozenset({"releaser", "releaser_width", "noise_std", "learning_rate"})
 """Settings of learned releasers alone."""
 
 
@@ -95,8 +89,11 @@ class Adversarial(Experiment):
         Settings of learned releasers may stay in a configuration with an obfuscation, its baseline.
         """
         own = _own(config)
-        learned = () if own.obfuscation == "none" else _LEARNED
-        return frozenset(learned).union(*_unused_by_choice(own).values())
+        unused = frozenset[str]().union(*_unused_by_choice(own).values())
+        if own.obfuscation == "none":
+            return unused
+        measures = OBJECTIVES.get(own.objective).metrics  # may read the weights
+        return unused | _LEARNED | (frozenset() if measures else WEIGHTS)
 
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Fingerprint of the records, and of the code of users and of other packages."""
