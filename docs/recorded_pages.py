@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
+from tempfile import TemporaryDirectory
 
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -138,13 +139,19 @@ def record(name: str, storage: str) -> None:
     target = Ledger(str(RECORDED), name)
     write_manifest(target, _without_places(read_manifest(source)))
     target.write_pack("points", points)
-    result = open_result(name, str(RECORDED))
-    load_plots().save_front(
-        result, result.front(), result.objectives, path=RECORDED / name / "front.png"
-    )
+    _draw(name)
     size = sum(file.stat().st_size for file in (RECORDED / name).rglob("*") if file.is_file())
     if size > _MAX_BYTES:
         raise ValueError(f"{name} has {size:,} bytes; at most {_MAX_BYTES:,} are recorded.")
+
+
+def _draw(name: str) -> None:
+    """Draws the trade-off curve of a release, or else the front among all points."""
+    with TemporaryDirectory() as folder:
+        written = load_plots().write_figures(open_result(name, str(RECORDED)), Path(folder))
+        figures = {path.name: path for path in written}
+        figure = figures.get("tradeoff.png") or figures["front.png"]
+        (RECORDED / name / "front.png").write_bytes(figure.read_bytes())
 
 
 def _without_artifacts(point: TradeoffPoint) -> TradeoffPoint:
