@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Objective(ABC):
-    """What a releaser minimises.
+    """Loss that a releaser minimises.
 
     Attributes:
         name: Value of the field `objective`.
