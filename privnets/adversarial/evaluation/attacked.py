@@ -202,7 +202,8 @@ def _add_utility(draft: ReplicateDraft, baseline: Baseline, refitted: FittedUtil
 
     Every network's cross-entropy bounds the conditional entropy from above, up to chance. So the
     best network on releases estimates I(U;Q), and the best of all I(U;X), which is at least as
-    large: the loss is never negative. Its error is that of the difference to the best on raw records.
+    large: the loss is never negative. Its error is that of the difference to the best on raw
+    records.
     """
     test = draft.release.released.test
     assert test.utility is not None
