@@ -25,11 +25,11 @@ from hostile_files import (
 )
 from watched import Watched, run_watched
 
-from sweeps.analysis.results import Result, open_result, read_failures
+from sweeps.analysis.results import open_result, read_failures
 from sweeps.engine.executor import new_sweep_name
 from sweeps.errors import InputError
 from sweeps.store.checkpoints import Checkpoint
-from sweeps.store.codec import PackFileError, decode_table, encode_points
+from sweeps.store.codec import PackFileError, decode_table
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
@@ -406,14 +406,3 @@ def test_impossible_storage_is_reported(tmp_path: Path) -> None:
             open_result("sweep", storage)
         with pytest.raises(InputError):
             new_sweep_name(absolute_storage(storage), "study")
-
-
-def test_intact_packs_stay_readable_beside_damaged_ones(ledger: Ledger) -> None:
-    """Fifty damaged files are each reported."""
-    good = encode_points([point("other")])
-    for number in range(50):
-        cut = good[: number * len(good) // 50]
-        place(ledger, f"ledger/bad{number:02d}.parquet").write_bytes(cut)
-    found = Result.read(ledger)
-    assert ledger.finished_replicates() == {("kept", 0)}
-    assert len(found.unreadable) == 50

@@ -48,12 +48,6 @@ def test_a_name_that_cannot_be_searched_is_refused(sqlite_uri: str) -> None:
         record(made_points(1), sweep="'\"", tracking_uri=sqlite_uri)
 
 
-def test_equal_points_have_no_difference(
-    points: list[TradeoffPoint], sqlite_uri: str, sweep: str
-) -> None:
-    assert compare(points, sweep, sqlite_uri) == []
-
-
 def test_missing_and_extra_points_are_reported(
     points: list[TradeoffPoint], sqlite_uri: str, sweep: str
 ) -> None:

@@ -94,13 +94,6 @@ def test_recording_again_adds_nothing(uri: str, sweep: str) -> None:
     _assert_held_once(uri, sweep, points)
 
 
-def test_points_may_come_bit_by_bit(uri: str, sweep: str) -> None:
-    points = made_points(5)
-    for part in (points[:1], points[:4], points):
-        record(part, sweep=sweep, study="bits", tracking_uri=uri)
-    _assert_held_once(uri, sweep, points)
-
-
 def _recorder(uri: str, sweep: str, count: int) -> subprocess.Popen[bytes]:
     code = (
         "from made_points import made_points; import tracking;"
@@ -274,25 +267,6 @@ def test_later_values_complete_a_half_written_run(uri: str, sweep: str) -> None:
     _assert_updated(uri, sweep, [after], half)
 
 
-def test_a_failed_point_recorded_alone_has_all_keys(sqlite_uri: str, sweep: str) -> None:
-    good, bad = made_point(0), made_point(1, failed=True)
-    for point in (bad, good):
-        record([point], sweep=sweep, tracking_uri=sqlite_uri)
-    children = _children(sqlite_uri, sweep)
-    shown = [children[point.point_id].data.metrics.keys() for point in (bad, good)]
-    own = {key for key in shown[1] if not key.startswith("curve/")}
-    assert shown[0] == own == {key for key, value in good.metrics.items() if value == value}
-
-
-def test_a_run_deleted_by_hand_comes_back(uri: str, sweep: str) -> None:
-    points = made_points(2)
-    record(points, sweep=sweep, tracking_uri=uri)
-    MlflowClient(uri).delete_run(_children(uri, sweep)[points[0].point_id].info.run_id)
-    assert compare(points, sweep, uri) == [f"{points[0].point_id}: missing from MLflow"]
-    assert record(points, sweep=sweep, tracking_uri=uri) == 1
-    _assert_held_once(uri, sweep, points)
-
-
 def test_a_run_shows_the_configuration_as_numbers(sqlite_uri: str, sweep: str) -> None:
     points = made_points(2)
     record(
@@ -338,15 +312,6 @@ def test_a_run_has_the_records_own_times(sqlite_uri: str, sweep: str) -> None:
     first, last = (round(r.finished_at * 1000) for r in point.replicates)
     assert (run.info.start_time, run.info.end_time) == (first, last)
     assert [(m.step, m.timestamp) for m in history] == [(0, last)]
-
-
-def test_curves_keep_their_steps(sqlite_uri: str, sweep: str) -> None:
-    point = made_point(5)
-    record([point], sweep=sweep, tracking_uri=sqlite_uri)
-    run_id = _children(sqlite_uri, sweep)[point.point_id].info.run_id
-    history = MlflowClient(sqlite_uri).get_metric_history(run_id, "curve/loss")
-    curve = point.curves["loss"]
-    assert {m.step: m.value for m in history} == dict(zip(curve.steps, curve.values, strict=True))
 
 
 def test_roc_curves_are_in_a_file(sqlite_uri: str, sweep: str) -> None:

@@ -50,11 +50,6 @@ def test_batches_make_the_sweep(recorder: Callable[[], Recorder], uri: str, swee
     assert compare(points, sweep, uri) == []
 
 
-def test_no_points_need_no_store(tmp_path: Path) -> None:
-    assert Recorder("s", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db").record([]) == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_one_run_stays_when_two_recorders_overlap(
     recorder: Callable[[], Recorder], uri: str, sweep: str
 ) -> None:
@@ -81,14 +76,6 @@ def test_runs_deleted_meanwhile_are_reported_as_missing(
     assert ours.record(points) == 1
     assert ours.confirm() == set()
     assert compare(points, sweep, uri) == []
-
-
-def test_a_point_with_more_replicates_replaces_its_run(
-    recorder: Callable[[], Recorder], uri: str, sweep: str
-) -> None:
-    few, more, ours = made_point(1, replicates=2), made_point(1, replicates=4), recorder()
-    assert [ours.record([point]) for point in (few, more, few)] == [1, 1, 0]
-    assert compare([more], sweep, uri) == []
 
 
 def test_later_batches_have_the_keys_of_earlier_ones(

@@ -31,7 +31,7 @@ experiment: trivial
 fixed: {{seconds: {seconds}}}
 space: {{x: {{grid: {points}}}}}
 replicates: 1
-resources: {{cpus: {cpus}, gpus: {gpus}, pack: 8}}
+resources: {{cpus: {cpus}, gpus: {gpus}, pack: 8, concurrency: {concurrency}}}
 """
 _STATUS = """
 import json, sys
@@ -86,11 +86,21 @@ class Running:
 
 @contextmanager
 def running(
-    head: Head, folder: Path, *, points: int, seconds: float, cpus: float = 1, gpus: float = 0
+    head: Head,
+    folder: Path,
+    *,
+    points: int,
+    seconds: float,
+    cpus: float = 1,
+    gpus: float = 0,
+    concurrency: int | str = "auto",
 ) -> Iterator[Running]:
     grid = [i / points for i in range(points)]
     study = folder / "naps.yaml"
-    study.write_text(_STUDY.format(seconds=seconds, points=grid, cpus=cpus, gpus=gpus))
+    text = _STUDY.format(
+        seconds=seconds, points=grid, cpus=cpus, gpus=gpus, concurrency=concurrency
+    )
+    study.write_text(text)
     uri = new_store(folder)
     with (folder / "said").open("wb") as said:
         process = subprocess.Popen(
@@ -246,3 +256,19 @@ def test_a_sweep_reports_that_it_waits_for_resources_of_another(tmp_path: Path) 
             assert (holder.progress()["waiting"], other.busy_nodes()) == (None, 0)
             holder.process.send_signal(signal.SIGINT)
             assert other.process.wait(_SECONDS) == 0, other.output()
+
+
+@pytest.mark.slow
+def test_a_sweep_with_less_concurrency_leaves_the_rest_to_another(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with (
+        ray_head(2, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, first, points=96, seconds=0.5, concurrency=1) as holder,
+    ):
+        holder.wait_for(lambda: holder.packs() == 1)
+        with running(head, second, points=8, seconds=0.1) as other:
+            assert other.process.wait(_SECONDS) == 0, other.output()
+            assert holder.process.poll() is None
+            assert holder.process.wait(_SECONDS) == 0, holder.output()

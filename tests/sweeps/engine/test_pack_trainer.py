@@ -148,15 +148,6 @@ def test_a_committed_pack_is_not_trained_again(pack: Pack, uninterrupted: Ledger
     assert contents(Path(uninterrupted.directory.path, "ledger")) == before
 
 
-def test_a_checkpoint_is_removed_once_its_pack_is_in_the_ledger(pack: Pack, ledger: Ledger) -> None:
-    run = begin(pack, ledger)
-    run.advance()
-    folder = Path(ledger.directory.path, "checkpoints", "pack")
-    assert folder.is_dir()
-    to_the_end(run)
-    assert not folder.exists()
-
-
 def test_checkpoints_are_no_more_frequent_than_asked_for(pack: Pack, ledger: Ledger) -> None:
     run = begin(pack, ledger, every=3600)
     run.advance()

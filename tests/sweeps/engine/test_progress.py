@@ -285,18 +285,6 @@ def test_a_ledger_that_cannot_be_listed_for_a_while_is_recorded_and_read_later(
     assert (len(states), len(tracker.problems)) == (1, 1)
 
 
-def test_displays_are_called_while_the_block_runs_and_at_its_end(
-    tracker: ProgressTracker, plan: Plan, ledger: Ledger
-) -> None:
-    states: list[SweepStatus] = []
-    tracker.displays.append(states.append)
-    with tracker.displaying():
-        expect(tracker, {"p": 1.0})
-        tracker.advance_pack("p", 1.0, "node")
-        write_point(plan, ledger, 0)
-    assert (states[-1].counts.complete, states[-1].share) == (1, 1.0)
-
-
 _NOW = datetime.now(UTC)
 _STATE = SweepStatus(updated_at=_NOW, points=64, share=0.5, eta=7.0)
 
@@ -342,14 +330,6 @@ def test_a_terminal_shows_three_lines_however_narrow_it_is(width: int) -> None:
         lines = draw(state, [width])[0].splitlines()
         assert len(lines) == 3
         assert max(map(cell_len, lines)) <= width
-
-
-def test_80_columns_are_enough_for_the_metrics_of_the_quickstart() -> None:
-    best = {"privacy/membership_advantage": 0.123, "utility/test_accuracy": 0.631}
-    use = ResourceUse(packs=2, nodes=1, busy_nodes=1, cpus=2, busy_cpus=2, gpus=0, busy_gpus=0)
-    counts = SweepCounts(complete=12, front=3, best=best)
-    state = state_with(points=24, counts=counts, trainings=(48, 96), rate=12.5, use=use)
-    assert "…" not in draw(state, [80])[0]
 
 
 def draw(state: SweepStatus, widths: Sequence[int]) -> list[str]:

@@ -56,25 +56,10 @@ def train(ledger: Ledger, pack: Pack, stages: int | None = None) -> None:
             return
 
 
-def test_all_replicates_of_a_new_sweep_are_pending_once(plan: Plan, ledger: Ledger) -> None:
-    planned = Counter((r.point_id, r.seed) for r in plan.replicates())
-    assert members(packs_of(plan, ledger)) == planned
-
-
 def test_replicates_in_the_ledger_are_not_pending(plan: Plan, ledger: Ledger) -> None:
     first, *others = packs_of(plan, ledger)
     train(ledger, first)
     assert members(packs_of(plan, ledger)) == members(others)
-
-
-def test_nothing_is_packed_when_checkpoints_cover_all_that_is_pending(
-    tmp_path: Path, ledger: Ledger
-) -> None:
-    plan = small_plan(tmp_path, "resources.pack=auto", "fixed.draws=48")
-    packs = packs_of(plan, ledger)
-    for pack in packs:
-        train(ledger, pack, stages=1)
-    assert members(packs_of(plan, ledger)) == members(packs)
 
 
 def test_a_checkpoint_that_cannot_be_read_now_is_kept(

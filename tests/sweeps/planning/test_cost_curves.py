@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -81,12 +79,6 @@ def test_only_cheap_stacks_exceed_the_measured_sizes() -> None:
     assert Workload.from_curve(cheap, members=1000, memory=2**40).largest == 1000
 
 
-def test_scaling_a_curve_multiplies_its_times() -> None:
-    twice = MEASURED.scale(2.0, 77)
-    assert twice.stack_seconds(5) == pytest.approx(2 * MEASURED.stack_seconds(5))
-    assert (twice.memory, twice.complete) == (77, True)
-
-
 @pytest.fixture
 def cached_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Cache file of the curve `a`."""
@@ -121,28 +113,6 @@ def test_a_damaged_cache_file_is_ignored_and_replaced(cached_file: Path, damage:
     assert read_cached_curve("a", 10, ROOMY) == CACHED
 
 
-def test_concurrent_processes_read_complete_curves(cached_file: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    stop = context.Event()
-    writers = [context.Process(target=_rewrite, args=(float(i), stop)) for i in (1, 2)]
-    for writer in writers:
-        writer.start()
-    seen: set[tuple[float, ...]] = set()
-    try:
-        while not {(1.0,) * 3, (2.0,) * 3} <= seen:
-            assert all(writer.is_alive() for writer in writers)
-            curve = read_cached_curve("a", 10, ROOMY)
-            assert curve is not None
-            assert set(curve.totals) in ({3.0, 4.0, 6.5}, {1.0}, {2.0})
-            seen.add(tuple(curve.totals))
-    finally:
-        stop.set()
-        for writer in writers:
-            writer.join()
-    assert [writer.exitcode for writer in writers] == [0, 0]
-    assert [path.name for path in cached_file.parent.iterdir()] == [cached_file.name]
-
-
 def test_the_key_depends_on_experiment_structure_resources_and_device() -> None:
     adversarial = privnets.experiment("adversarial")
     plain = curve_key(adversarial, "s", Resources(), "")
@@ -155,8 +125,3 @@ def test_the_key_depends_on_experiment_structure_resources_and_device() -> None:
     }
     assert len(others | {plain}) == 6
     assert plain == curve_key(adversarial, "s", Resources(pack=3, concurrency=1), "")
-
-
-def _rewrite(value: float, stop: Event) -> None:
-    while not stop.is_set():
-        cache_curve("a", CostCurve((1, 2, 4), (value, value, value), 10))

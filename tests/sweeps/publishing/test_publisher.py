@@ -178,15 +178,6 @@ def test_a_point_is_published_once_it_has_all_its_replicates(
     assert recorded_ids(uri) == ids(plan, 0, 1, 2)
 
 
-def test_publishing_again_adds_nothing(
-    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
-) -> None:
-    write(ledger, plan, (0, 0), (0, 1))
-    for _ in range(2):
-        assert publish_all(ledger, manifest, uri).whole
-        assert tracking.compare(ledger.read_points(), "sweep", uri) == []
-
-
 def test_a_run_has_at_most_forty_metrics_and_none_that_no_point_defines(
     ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
 ) -> None:
@@ -249,18 +240,6 @@ def test_while_the_server_is_away_points_wait(
     outcome = publisher.outcome()
     assert (outcome.points, outcome.left, outcome.whole) == (0, 2, False)
     assert outcome.error is not None
-
-
-def test_a_damaged_pack_that_is_written_again_is_published_then(ledger: Ledger, plan: Plan) -> None:
-    reader = PointReader(ledger, plan.seed_rule)
-    write(ledger, plan, (0, 0), (0, 1))
-    (path,) = Path(ledger.directory.path, "ledger").iterdir()
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
-    assert reader.read_new() == []
-    path.write_bytes(whole)
-    assert [point.point_id for point in reader.read_new()] == ids(plan, 0)
-    assert reader.read_new() == []
 
 
 def test_reader_stops_after_enough_points(ledger: Ledger, plan: Plan) -> None:

@@ -280,18 +280,6 @@ def test_temporary_files_of_killed_writers_are_deleted(ledger: Ledger, where: st
     assert set(others) <= set(folder.iterdir())
 
 
-def test_temporary_files_name_their_run(ledger: Ledger) -> None:
-    seen: list[bool] = []
-
-    class Observed(Directory):
-        def _flush(self, path: str) -> None:
-            seen.extend(ledger.directory.temporary_files().values())
-
-    for run_id in (uuid.uuid4().hex, None):
-        Observed(ledger.directory.filesystem, ledger.directory.path, run_id).write("name", b"")
-    assert seen == [True, False]
-
-
 def test_temporary_files_of_commands_are_kept_until_they_are_old(ledger: Ledger) -> None:
     """`sweeps sync` writes without a run, perhaps right now."""
     folder = Path(ledger.directory.path)

@@ -149,15 +149,6 @@ def test_table_with_other_columns_is_skipped(ledger: Ledger, table: pa.Table) ->
     assert "bad.parquet" in ledger.unreadable
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "", ".hidden", "a/b"])
-def test_unsafe_names_are_refused(ledger: Ledger, name: str) -> None:
-    ledger.write_pack("bad", [point(name)])
-    assert ledger.read_points() == []
-    assert "bad.parquet" in ledger.unreadable
-    with pytest.raises(InputError, match="name"):
-        Ledger("/tmp", name)
-
-
 def test_artifact_cannot_be_written_outside_its_directory(ledger: Ledger) -> None:
     with pytest.raises(ValueError, match="plain file name"):
         ledger.write_pack("bad", [point(artifacts={"../../evil": b""})])
@@ -189,30 +180,6 @@ def test_temporary_file_is_not_listed(ledger: Ledger) -> None:
     parquet_of(ledger, "a").with_name(".b.parquet.0123").write_bytes(b"PAR1")
     assert ledger.pack_ids() == ["a"]
     assert ledger.unreadable == {}
-
-
-def test_spec_survives_writing(ledger: Ledger) -> None:
-    spec = {"study": {"name": "ü", "grid": [0.0, 1e-6]}, "seeds": [0, 1], "none": None}
-    ledger.write_spec(spec)
-    assert ledger.read_spec() == spec
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "- a list",
-        "a: [",
-        "[" * 5000,
-        "a: 1\na: 2",
-        "!!python/object/apply:os.getpid []",
-        "\x00",
-    ],
-)
-def test_damaged_spec_is_refused(ledger: Ledger, text: str) -> None:
-    ledger.write_spec({})
-    Path(ledger.directory.path, "spec.yaml").write_text(text)
-    with pytest.raises(InputError, match=r"spec\.yaml"):
-        ledger.read_spec()
 
 
 def test_spec_above_the_size_limit_is_refused(ledger: Ledger) -> None:
@@ -252,44 +219,6 @@ def test_uri_and_path_name_the_same_ledger(tmp_path: Path) -> None:
     Ledger(tmp_path.as_uri(), "sweep").write_pack("a", [point()])
     (read,) = Ledger(str(tmp_path), "sweep").read_points()
     assert plain(read) == plain(point())
-
-
-def test_missing_metric_stays_missing(ledger: Ledger) -> None:
-    first = point("a", metrics={"x": float("nan"), "y": 1.0})
-    second = replace(point("b"), replicates=(Replicate(0, {"y": 2.0}, finished_at=1.0),))
-    ledger.write_pack("pack", [first, second])
-    read = {p.point_id: set(p.replicates[0].metrics) for p in ledger.read_points()}
-    assert read == {"a": {"x", "y"}, "b": {"y"}}
-
-
-def test_replicates_that_cannot_be_read_are_not_finished(ledger: Ledger) -> None:
-    """Otherwise they would never be trained again."""
-    ledger.write_pack("flipped", [point("lost", metrics={"m": 0.1, "n": 0.2})])
-    content = parquet_of(ledger, "flipped").read_bytes()
-    lost = 0
-    for place in range(4, len(content) - 8, 23):
-        damaged = bytearray(content)
-        damaged[place] ^= 0xFF
-        parquet_of(ledger, "flipped").write_bytes(bytes(damaged))
-        reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
-        read = {(p.point_id, r.seed) for p in reader.read_points() for r in p.replicates}
-        assert reader.finished_replicates() == read
-        assert bool(reader.unreadable) != bool(read)
-        lost += not read
-    assert lost > 0
-
-
-def test_invalid_configuration_hides_its_pack(ledger: Ledger) -> None:
-    ledger.write_pack("good", [point()])
-    table = pq.read_table(parquet_of(ledger, "good"))
-    place = table.column_names.index("config")
-    for text in ("{", "[1]", '{"nested": {"a": 1}}'):
-        broken = table.set_column(place, "config", pa.array([text] * len(table), pa.string()))
-        pq.write_table(broken, parquet_of(ledger, "good"))
-        reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
-        assert reader.read_points() == []
-        assert reader.finished_replicates() == set()
-        assert "good.parquet" in reader.unreadable
 
 
 def test_a_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
