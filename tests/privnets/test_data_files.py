@@ -1,10 +1,9 @@
 import hashlib
 import os
-import shutil
 import time
 
 import pytest
-from support import add_data_set, requires_data
+from support import add_data_set
 
 from privnets import data
 from privnets.data.files import DataFile, DatasetInfo
@@ -107,22 +106,6 @@ def test_a_change_with_an_old_time_stamp_is_noticed(root):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(data.DataError, match=r"first\.csv is altered"):
         data.fingerprint("small")
-
-
-@requires_data("adult")
-def test_loading_truncated_adult_fails_and_restored_adult_loads(tmp_path, monkeypatch):
-    whole = data.fingerprint("adult")
-    shutil.copytree(data.directory() / "adult", tmp_path / "adult", copy_function=shutil.copyfile)
-    os.chmod(tmp_path / "adult", 0o755)
-    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
-    os.truncate(tmp_path / "adult" / "adult.test", 2_000_000)
-    for use in (data.fingerprint, data.load, data.prepare):
-        with pytest.raises(
-            data.DataError, match=r"adult.test is truncated \(2,000,000 bytes, expected 2,003,153\)"
-        ):
-            use("adult")
-    monkeypatch.undo()
-    assert data.fingerprint("adult") == whole
 
 
 def test_fingerprints_differ_between_data_sets_and_are_cached():

@@ -92,23 +92,14 @@ def test_location30_equals_its_table_read_with_the_csv_module():
     assert loaded.x.mean() == pytest.approx(0.120, abs=5e-4)
 
 
-def archive_of(**members: tarfile.TarInfo | bytes) -> bytes:
+def archive_of(**members: bytes) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, content in members.items():
-            if isinstance(content, tarfile.TarInfo):
-                archive.addfile(content)
-                continue
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return stream.getvalue()
-
-
-def link(name: str, target: str) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    member.type, member.linkname = tarfile.SYMTYPE, target
-    return member
 
 
 def test_location30_reads_only_its_own_member_and_writes_nothing(tmp_path, monkeypatch):
@@ -126,15 +117,12 @@ def test_location30_reads_only_its_own_member_and_writes_nothing(tmp_path, monke
 @pytest.mark.parametrize(
     ("archive", "message"),
     [
-        (archive_of(other=b"1,0"), "no regular file 'bangkok'"),
-        (archive_of(**{"../bangkok": b"1,0"}), "no regular file 'bangkok'"),
-        (archive_of(bangkok=link("bangkok", "/etc/passwd")), "no regular file 'bangkok'"),
         (archive_of(bangkok=b"1,0")[:-12], "not a complete gzip file"),
         (b"no gzip at all", "not a complete gzip file"),
         (gzip.compress(b"no tar at all" * 100), "not a tar file"),
         (gzip.compress(bytes(17 * 2**20)), "more than 16,777,216 bytes"),
     ],
-    ids=["missing", "climbing", "link", "truncated", "not-gzip", "not-tar", "bomb"],
+    ids=["truncated", "not-gzip", "not-tar", "bomb"],
 )
 def test_a_hostile_location30_archive_is_refused(archive, message):
     with pytest.raises(data.DataError, match=message):
@@ -158,33 +146,12 @@ def test_diabetes_has_published_units():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=requires_data(name)) for name in data.names("table")]
 )
-def test_the_catalog_describes_the_data(name):
-    info, loaded = data.info(name), data.load(name)
-    assert (info.records, info.attributes) == loaded.x.shape
-    assert len(loaded.feature_names) == info.attributes
-    if info.task == "regression":
-        assert (info.classes, loaded.y.dtype) == (0, np.float64)
-    else:
-        assert np.unique(loaded.y).tolist() == list(range(info.classes))
-    assert (info.task == "binary") == (info.classes == 2)
-    assert all((info.title, info.source, info.licence, info.citation))
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=requires_data(name)) for name in data.names("table")]
-)
 def test_a_data_set_is_parsed_once_and_cannot_be_changed(name):
     loaded = data.load(name)
     assert data.load(name).x is loaded.x
     for array in (loaded.x, loaded.y):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
-
-
-@pytest.mark.parametrize("ask", [data.info, data.load, data.fingerprint, data.prepare, data.fetch])
-def test_an_unknown_name_is_refused_with_the_known_ones(ask):
-    with pytest.raises(data.DataError, match=r"one of adult, location30, .*got 'adults'"):
-        ask("adults")
 
 
 def test_importing_and_describing_data_imports_no_slow_module():

@@ -6,19 +6,16 @@ import tarfile
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import privnets
 from privnets import data
 from privnets.contract import InvalidConfigError
 from privnets.data import cifar10
 from privnets.membership.observations import Universe
-from privnets.membership.user_models.module_stacks import StackInTraining, train
 from privnets.membership.user_models.module_training import ModuleJob, ModuleTrainer
 from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.membership.user_models.output_training import OutputRequest
 from privnets.references.arrays import ArraysReference
-from privnets.references.models import TrainingRecipe
 from privnets.references.user_files import set_folder
 from tests.support import requires_data
 
@@ -126,31 +123,6 @@ def test_modules_that_cannot_be_stacked_train_one_by_one_and_say_why(location, r
     assert "one by one" in note
     assert reason in note
     np.testing.assert_array_equal(outputs[1:3], fit_modules(own, range(1, 3))[0])
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_frozen_parameters_stay_and_the_others_train_as_under_torch(optimizer):
-    torch.manual_seed(0)
-    modules = [nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)) for _ in range(2)]
-    for module in modules:
-        module[0].requires_grad_(False)
-    x, y = torch.randn(5, 2, 10, 3), torch.randint(2, (5, 2, 10))
-    recipe = TrainingRecipe(
-        optimizer=optimizer, steps=5, learning_rate=0.1, momentum=0.0, weight_decay=0.1
-    )
-    stack = StackInTraining.of(modules, "cpu")
-    train(stack, zip(x, y, strict=True), recipe, lambda steps: None)
-    kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
-    for i, module in enumerate(modules):
-        optimiser = kinds[optimizer](module.parameters(), lr=0.1, weight_decay=0.2)
-        for inputs, labels in zip(x[:, i], y[:, i], strict=True):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(module(inputs), labels).backward()
-            optimiser.step()
-        trained = [tensor[i] for tensor in stack.parameters]
-        torch.testing.assert_close(trained, [p.data for p in module[2].parameters()])
-        frozen = [tensor[i] for tensor in stack.buffers.values()]
-        torch.testing.assert_close(frozen, [p.data for p in module[0].parameters()], rtol=0, atol=0)
 
 
 def test_full_batch_descent_equals_plain_torch():

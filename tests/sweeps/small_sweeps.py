@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from privnets.points import TradeoffPoint
-from sweeps.planning.plan import Plan, make_plan
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.planning.plan import Plan, PlannedPoint, create_manifest, make_plan
 from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import write_manifest
 from sweeps.study.loader import load
 
 STUDY = """
@@ -30,6 +32,30 @@ def study_file(folder: Path, text: str = STUDY) -> Path:
 
 def small_plan(folder: Path, *overrides: str) -> Plan:
     return make_plan(load(study_file(folder), overrides))
+
+
+def made_point(
+    plan: Plan, planned: PlannedPoint, replicate_of: Callable[[Any, int], Replicate]
+) -> TradeoffPoint:
+    """A planned point with a replicate of its configuration for each seed of the plan."""
+    replicates = tuple(replicate_of(planned.config, seed) for seed in plan.seeds)
+    config = planned.config.resolved()
+    return TradeoffPoint(planned.point_id, plan.study.experiment, config, replicates)
+
+
+def write_sweep(
+    storage: Path | str,
+    sweep: str,
+    plan: Plan,
+    replicate_of: Callable[[Any, int], Replicate],
+    finished: int | None = None,
+) -> Ledger:
+    """Writes a sweep without training, the first points of which are finished, or all."""
+    ledger = Ledger(str(storage), sweep)
+    manifest = create_manifest(plan, sweep, command="sweeps run it", tracking_uri="")
+    write_manifest(ledger, manifest)
+    ledger.write_pack("pack", [made_point(plan, p, replicate_of) for p in plan.points[:finished]])
+    return ledger
 
 
 def numbers(ledger: Ledger) -> dict[tuple[str, int], dict[str, float]]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from small_sweeps import write_sweep
 
 from privnets.membership.config import MembershipConfig
-from privnets.points import Replicate, TradeoffPoint
+from privnets.points import Replicate
 from sweeps.cli.main import main
-from sweeps.planning.plan import create_manifest, make_plan
-from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import write_manifest
+from sweeps.planning.plan import make_plan
 from sweeps.study.loader import load, read_study
 from sweeps.study.spec import Study
 
@@ -47,22 +46,11 @@ def _falling(config: MembershipConfig) -> float:
 
 def store(storage: Path, sweep: str, study: Study, finished: int | None = None) -> None:
     """A sweep whose metrics fall along its axis; its first points are finished."""
-    plan = make_plan(study)
-    points = [
-        TradeoffPoint(
-            point.point_id,
-            "membership",
-            point.config.resolved(),
-            tuple(
-                Replicate(seed, {THRESHOLD: _falling(point.config) + seed / 1e4, GIVEN: 0.5})
-                for seed in plan.seeds
-            ),
-        )
-        for point in plan.points[:finished]
-    ]
-    ledger = Ledger(str(storage), sweep)
-    write_manifest(ledger, create_manifest(plan, sweep, command="sweeps run it", tracking_uri=""))
-    ledger.write_pack("pack", points)
+
+    def replicate_of(config: MembershipConfig, seed: int) -> Replicate:
+        return Replicate(seed, {THRESHOLD: _falling(config) + seed / 1e4, GIVEN: 0.5})
+
+    write_sweep(storage, sweep, make_plan(study), replicate_of, finished)
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ import re
 from importlib.metadata import version
 
 import pytest
-from small_sweeps import small_plan
+from small_sweeps import made_point, small_plan, write_sweep
 from support import run_command
 from typer.testing import CliRunner
 
 import privnets
-from privnets.points import Replicate, TradeoffPoint
+from privnets.points import Replicate
 from sweeps.cli.main import app
 from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key
 from sweeps.planning.costs import format_duration
@@ -147,19 +147,17 @@ def test_list_fits_100_columns_and_names_no_command():
 
 def test_list_of_sweeps_tells_state_points_and_age(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    plan = small_plan(tmp_path)
+    metrics = dict.fromkeys(plan.objectives, 0.5)
     for name, finished in (("whole", 4), ("part", 1)):
-        plan = small_plan(tmp_path)
-        ledger = Ledger(str(tmp_path / "sweep-results"), name)
-        with acquire_lease(ledger.directory):
-            manifest = create_manifest(plan, name, command="sweeps run it", tracking_uri="")
-            write_manifest(ledger, manifest)
-            metrics = dict.fromkeys(plan.objectives, 0.5)
-            replicates = tuple(Replicate(seed, metrics, finished_at=1.0) for seed in plan.seeds)
-            points = [
-                TradeoffPoint(p.point_id, "membership", p.config.resolved(), replicates)
-                for p in plan.points[:finished]
-            ]
-            ledger.write_pack("pack", points)
+        with acquire_lease(Ledger(str(tmp_path / "sweep-results"), name).directory):
+            write_sweep(
+                tmp_path / "sweep-results",
+                name,
+                plan,
+                lambda config, seed: Replicate(seed, metrics, finished_at=1.0),
+                finished,
+            )
     (whole,), (part,) = (
         [line for line in run("list", "--sweeps").splitlines() if name in line]
         for name in ("whole", "part")
@@ -187,14 +185,11 @@ def test_list_of_sweeps_shows_a_search_that_ended_early_and_a_damaged_sweep(tmp_
             ask = plan.propose(kind, proposals, told=number)
             plan = plan.grow(ask)
             write_ask(ledger, number, ask)
-        replicates = (Replicate(plan.seeds[0], dict.fromkeys(plan.objectives, 0.5)),)
-        ledger.write_pack(
-            "pack",
-            [
-                TradeoffPoint(p.point_id, "membership", p.config.resolved(), replicates)
-                for p in plan.points
-            ],
-        )
+        metrics = dict.fromkeys(plan.objectives, 0.5)
+        points = [
+            made_point(plan, p, lambda config, seed: Replicate(seed, metrics)) for p in plan.points
+        ]
+        ledger.write_pack("pack", points)
     spec = manifest.model_dump(mode="json") | {"sweep": "broken", "created_at": "yesterday"}
     Ledger(str(tmp_path), "broken").write_spec(spec)
     output = run("list", "--sweeps", "--storage", tmp_path)

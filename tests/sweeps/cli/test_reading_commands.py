@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from small_sweeps import write_sweep
 
-from privnets.points import Replicate, TradeoffPoint
+from privnets.membership.config import MembershipConfig
+from privnets.points import Replicate
 from sweeps.analysis.results import open_result
 from sweeps.analysis.tables import front_table
 from sweeps.cli.main import main
-from sweeps.planning.plan import create_manifest, make_plan
+from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.spec import Study
@@ -34,26 +36,14 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "objectives": {ADVANTAGE: "min", ACCURACY: "max"},
         }
     )
-    planned = make_plan(study)
-    points = [
-        TradeoffPoint(
-            point.point_id,
-            "membership",
-            point.config.resolved(),
-            tuple(made_replicate(point.config.train_size, seed) for seed in planned.seeds),
-        )
-        for point in planned.points
-    ]
     place = tmp_path_factory.mktemp("storage")
     for name in (SWEEP, OTHER):
-        ledger = Ledger(str(place), name)
-        manifest = create_manifest(planned, name, command="sweeps run it", tracking_uri="")
-        write_manifest(ledger, manifest)
-        ledger.write_pack("pack", points)
+        write_sweep(place, name, make_plan(study), made_replicate)
     return place
 
 
-def made_replicate(size: int, seed: int) -> Replicate:
+def made_replicate(config: MembershipConfig, seed: int) -> Replicate:
+    size = config.train_size
     if size == 50 and seed == 0:
         return Replicate(seed, {}, failure="diverged", finished_at=1.7e9)
     jitter = (seed % 7) / 1e4

@@ -11,19 +11,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from small_sweeps import write_sweep
 from typer.testing import CliRunner
 
 from cluster.errors import UnreachableError
 from cluster.jobs import Job
-from privnets.points import Replicate, TradeoffPoint
+from privnets.membership.config import MembershipConfig
+from privnets.points import Replicate
 from sweeps.cli import submit
 from sweeps.cli.main import app
-from sweeps.planning.plan import create_manifest, make_plan
+from sweeps.planning.plan import make_plan
 from sweeps.remote import logs
 from sweeps.remote.environment import SUBMIT_COMMAND
 from sweeps.remote.status import SweepOverview, read_overview
-from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import write_manifest
 from sweeps.store.status import Outage, SweepStatus
 from sweeps.study.spec import Study
 
@@ -47,22 +47,13 @@ def storage(tmp_path: Path) -> str:
             "objectives": {ADVANTAGE: "min", ACCURACY: "max"},
         }
     )
-    plan = make_plan(study)
-    ledger = Ledger(str(tmp_path), SWEEP)
-    write_manifest(ledger, create_manifest(plan, SWEEP, command="sweeps run", tracking_uri=""))
-    finished = Replicate(plan.seeds[0], {ADVANTAGE: 0.2, ACCURACY: 0.9}, finished_at=1.7e9)
-    failed = Replicate(plan.seeds[0], dict.fromkeys(finished.metrics, math.nan), failure=FAILURE)
-    replicates = (finished, finished, failed)
-    points = [
-        TradeoffPoint(
-            point.point_id,
-            "membership",
-            point.config.resolved(),
-            (replicate,),
-        )
-        for point, replicate in zip(plan.points, replicates, strict=True)
-    ]
-    ledger.write_pack("pack", points)
+
+    def replicate_of(config: MembershipConfig, seed: int) -> Replicate:
+        if config.train_size == 150:
+            return Replicate(seed, dict.fromkeys((ADVANTAGE, ACCURACY), math.nan), failure=FAILURE)
+        return Replicate(seed, {ADVANTAGE: 0.2, ACCURACY: 0.9}, finished_at=1.7e9)
+
+    write_sweep(tmp_path, SWEEP, make_plan(study), replicate_of)
     return str(tmp_path)
 
 

@@ -9,27 +9,25 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_sweeps import small_plan
+from small_sweeps import small_plan, write_sweep
 
-from privnets.points import Replicate, TradeoffPoint
+from privnets.membership.config import MembershipConfig
+from privnets.points import Replicate
 from sweeps.analysis.results import open_result
 from sweeps.errors import InputError
-from sweeps.planning.plan import create_manifest
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import write_manifest
 from sweeps.store.transfer import pack_sweep, unpack_sweep
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     plan = small_plan(tmp_path)
-    ledger = Ledger(str(tmp_path / "there"), "sweep")
-    write_manifest(ledger, create_manifest(plan, "sweep", command="c", tracking_uri=""))
-    for index, point in enumerate(plan.points):
-        metrics = dict.fromkeys(plan.objectives, 0.1 * index)
-        replicates = tuple(Replicate(seed, metrics, finished_at=1.0) for seed in plan.seeds)
-        written = TradeoffPoint(point.point_id, "membership", point.config.resolved(), replicates)
-        ledger.write_pack(f"pack{index}", [written])
+
+    def replicate_of(config: MembershipConfig, seed: int) -> Replicate:
+        metrics = dict.fromkeys(plan.objectives, config.weight_decay)
+        return Replicate(seed, metrics, finished_at=1.0)
+
+    ledger = write_sweep(tmp_path / "there", "sweep", plan, replicate_of)
     ledger.write_failure("lost", {"reason": "r", "members": [["absent", 0]], "details": ""})
     return ledger
 
