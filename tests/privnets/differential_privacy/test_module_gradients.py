@@ -16,6 +16,7 @@ from privnets.differential_privacy.module_gradients import clipped_gradients
 from privnets.membership.user_models.module_stacks import record_losses
 from privnets.networks.image_classifiers import cnn, resnet18
 from privnets.networks.module_stacks import stack_states
+from tests.privnets.modules import MODULES
 
 _MODELS, _BATCH = 2, 9
 
@@ -48,44 +49,6 @@ def _parameter(*shape):
 
 def _sequence(*layers):
     return lambda: nn.Sequential(*(layer() for layer in layers))
-
-
-class _Buffers(nn.Module):
-    """Random features in a buffer of each model's own."""
-
-    def __init__(self):
-        super().__init__()
-        self.last = nn.Linear(8, 3)
-        self.register_buffer("features", torch.randn(8, 6))
-
-    def forward(self, x):
-        return self.last((x @ self.features.T).tanh())
-
-
-class _Frozen(nn.Module):
-    """Frozen layer before trained ones, and a frozen weight beside a trained bias."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.middle, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
-        self.first.requires_grad_(False)
-        self.last.weight.requires_grad_(False)
-
-    def forward(self, x):
-        return self.last(self.middle(self.first(x).tanh()).tanh())
-
-
-class _Adapter(nn.Linear):
-    """Frozen layer with a trained product of small matrices added to its weight."""
-
-    def __init__(self):
-        super().__init__(6, 3)
-        self.requires_grad_(False)
-        self.down = nn.Parameter(torch.randn(2, 6))
-        self.up = nn.Parameter(torch.randn(3, 2))
-
-    def forward(self, x):
-        return functional.linear(x, self.weight + self.up @ self.down, self.bias)
 
 
 class _Attention(nn.Module):
@@ -167,10 +130,6 @@ def _classifier_tokens(module, x):
     return module.last(module.norm(h)[:, 0])
 
 
-def _shared_twice(module, x):
-    return module.last(module.layer(module.layer(x).tanh()).tanh())
-
-
 def _functional(module, x):
     return functional.linear(module.layer(x).tanh(), module.layer.weight[:3], module.bias)
 
@@ -202,11 +161,16 @@ def _scaled(module, x):
     return module.last(x) / (1 + module.scale.exp())
 
 
-def _occurring_twice():
-    layer = nn.Linear(6, 6)
-    return nn.Sequential(layer, nn.Tanh(), layer, nn.Tanh(), nn.Linear(6, 3))
-
-
+SHARED = (
+    "adapter",
+    "attention",
+    "frozen_in_buffers",
+    "frozen_layer",
+    "frozen_statistics",
+    "frozen_weight",
+    "shared_layer",
+    "tied_weights",
+)
 CASES = {
     # Sequences of layers with a form for stacks.
     "perceptron": ((6,), _sequence(_linear(6, 4), nn.GELU, _linear(4, 3))),
@@ -275,7 +239,6 @@ CASES = {
     "joined records": ((5, 4), _make(_joined, layer=_linear(4, 3), last=_linear(15, 3))),
     "tied tables": ((5,), _Language),
     # Other uses of parameters.
-    "used twice": ((6,), _make(_shared_twice, layer=_linear(6, 6), last=_linear(6, 3))),
     "used as a function": ((6,), _make(_functional, layer=_linear(6, 6), bias=_parameter(3))),
     "changes in place": ((6,), _make(_in_place, first=_linear(6, 8), last=_linear(8, 3))),
     "own parameters": (
@@ -300,29 +263,18 @@ CASES = {
             last=_linear(8, 3),
         ),
     ),
-    "adapter": ((6,), _Adapter),
-    "frozen": ((6,), _Frozen),
-    "buffers": ((6,), _Buffers),
     "unused": (
         (6,),
         _make(lambda module, x: module.used(x), used=_linear(6, 3), idle=_linear(6, 3)),
     ),
     "attention": ((5, 4), lambda: _Attention(True)),
     "attention, positions first": ((5, 4), lambda: _Attention(False)),
-    "transformer": (
-        (5, 4),
-        _sequence(
-            lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0, batch_first=True),
-            nn.Flatten,
-            _linear(20, 3),
-        ),
-    ),
     "repeated token": (
         (5, 4),
         _make(_repeated_token, token=_parameter(1, 1, 4), last=_linear(4, 3)),
     ),
     "scalar": ((6,), _make(_scaled, scale=_parameter(), last=_linear(6, 3))),
-    "layer that occurs twice": ((6,), _occurring_twice),
+    **{name: ((6,), partial(MODULES[name], 6, 3)) for name in SHARED},
 }
 # Modules that `vmap` cannot stack.
 ALONE = {
@@ -485,27 +437,6 @@ def test_modules_that_mix_records_are_refused_before_training(make, shape, messa
     state = stack_states(modules[:1], "cpu")
     with pytest.raises(ValueError, match=message):
         clipped_gradients(modules[0], *state, x[:1], y[:1], record_losses)
-
-
-class _FrozenStatistics(nn.Module):
-    """Batch normalisation that stays in evaluation mode, as in fine-tuning."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm, self.last = nn.BatchNorm1d(6), nn.Linear(6, 3)
-        self.norm.running_mean.normal_()
-
-    def train(self, mode=True):
-        super().train(mode)
-        self.norm.eval()
-        return self
-
-    def forward(self, x):
-        return self.last(self.norm(x))
-
-
-def test_batch_normalisation_by_fixed_statistics_is_no_mixture_of_records():
-    assert "computed:" not in _check(_FrozenStatistics, (6,), vectorised=True)
 
 
 def test_an_input_changed_after_its_layer_is_refused_as_in_plain_torch():
