@@ -84,7 +84,12 @@ class RecordEncoding(BaseModel):
         Raises:
             UserFormError: If that is not possible.
         """
-        return read_frame(path, form=self.form)
+        # Missing names are refused by `encode`, so that names may look like records.
+        return read_frame(path, form=_with_header(self.form, self.form.header is not False))
+
+    def read_release(self, path: Path) -> Any:
+        """Reads what `write` wrote: a CSV file has a header."""
+        return self.model_copy(update={"form": _with_header(self.form, True)}).read(path)
 
     def complete(self, records: Any) -> Any:
         """Records of a file that can be released."""
@@ -106,6 +111,10 @@ class RecordEncoding(BaseModel):
             form = self.form
             separators = {"sep": form.separator, "decimal": form.decimal}
             released.to_csv(path, index=False, encoding=form.encoding, **separators)
+
+
+def _with_header(form: TableFormat, header: bool) -> TableFormat:
+    return form.model_copy(update={"header": header})
 
 
 class ArrayEncoding(RecordEncoding):

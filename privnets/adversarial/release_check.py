@@ -217,7 +217,7 @@ def check_release(
     """
     encoding: RecordEncoding = releaser.description.encoding
     problem = checked_problem(releaser, records, labels)
-    z = torch.from_numpy(problem.encode_release(encoding.read(released)))
+    z = torch.from_numpy(problem.encode_release(encoding.read_release(released)))
     config = AdversarialConfig.model_validate({"problem": problem.reference, "panel": panel})
     pool, (splits,) = load_pool(problem, [config], "cpu")
     known = np.concatenate([splits.train, splits.attack])

@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 Kind = Literal["numbers", "categories", "truth values", "dates", "others"]
 
 _HALF: Final = 0.5
-_MANY: Final = 20
 _EXAMPLES: Final = 3
 _LISTED: Final = 8
 _MAX_MISSING: Final = 5
-_HARDLY: Final = "case, blanks or hidden characters"
+_HARDLY: Final = "case, blanks, hidden or similar characters"
+# Cyrillic and Greek letters whose capitals or small letters look like Latin ones.
+_SIMILAR: Final = str.maketrans(
+    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455"
+    "\u03b1\u03b2\u03b5\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7",
+    "abekmhopctyxijs" + "abeiknoptyx",
+)
 _DIGIT: Final = re.compile(r"\d")
 _WHOLE: Final = re.compile(r"[-+]?\d+")
 # Digits, perhaps in groups of three, and signs, currency or a unit around them.
@@ -32,18 +37,24 @@ _LIKE_NUMBER: Final = re.compile(
     r"(?:(?:\d+|\d{1,3}(?:[.,'\u2019_\s]\d{3})+|\d{1,2}(?:,\d\d)+,\d{3})(?:[.,]\d*)?|[.,]\d+)"
     r"(?:[eE][-+]?\d+)?\s*(?:[$€£¥₹%‰°]|[A-Za-z]{1,3})?\)?"
 )
-# Forms that names and codes also have, so that they are numbers only in columns of many values.
+# Forms that names, codes and classes of numbers also have.
 _MAYBE_NUMBER: Final = re.compile(
     rf"{_LIKE_NUMBER.pattern}|0[xX][0-9A-Fa-f]+|\d+/\d+"
-    r"|(?:[~<>=≤≥≈±]+|[A-Za-z]{1,3}\.)?\s*[-+\u2212]?(?:\d[\d.,]*|[.,]\d+)"
-    r"(?:[dD][-+]?\d+|\s*±\s*[\d.,]+|\s?[-\u2212+*]|\s?[A-Za-z]{4,10}\.?)?"
+    r"|(?:[~<>=≤≥≈±'\"]+|[A-Za-z]{1,3}\.)?\s*[-+\u2212]?(?:\d[\d.,]*|[.,]\d+)"
+    r"(?:[dD][-+]?\d+|\s*±\s*[\d.,]+|\s?[-\u2212+*'\"]|\s?[A-Za-z]{4,10}\.?)?"
 )
+_RANGE: Final = re.compile(
+    r"\d[\d.,]*\s*(?:[-\u2013]|to)\s*\d[\d.,]*\s*[A-Za-z]{0,10}"
+    r"|[(\[][-+\s\d.inf]+[-,;][-+\s\d.inf]+[)\]]"
+)
+_BELOW: Final = re.compile(r"[<≤].*")
+_ABOVE: Final = re.compile(r"[>≥].*|.*\+")
 # From the first digit to the last, with the decimal point of numbers such as .5.
 _DIGITS: Final = re.compile(r"[.,]?\d(?:.*\d)?", re.ASCII)
 _PARENTHESES: Final = re.compile(r"\((.*)\)")
 # A minus of any kind before or after the digits; (5) is -5.
 _NEGATIVE: Final = re.compile(r"\D*[-\u2212(]\D*\d|.*\d\s?[-\u2212]$")
-_ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_DOTTED: Final = re.compile(r"\d+(?:\.\d+){2,}")  # addresses and versions
 _LETTERED: Final = re.compile(r"([A-Za-z]?)\d[\d.]*\s?([A-Za-z]?|st|nd|rd|th)")
 _MAGNITUDES: Final = frozenset("kmbgt")
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d.*)?")
@@ -142,16 +153,9 @@ def _unclear_texts(name: str, column: pd.Series[Any], form: TableFormat) -> tupl
     """The given and the expected if texts look like dates, or like numbers that are not read."""
     counts = column.dropna().str.strip().value_counts()
     texts, total = list(counts.index), int(counts.sum())
-
-    def share(pattern: re.Pattern[str]) -> float:
-        matched = np.array([pattern.fullmatch(text) is not None for text in texts])
-        return max(float(matched.mean()), float(counts[matched].sum()) / total)
-
-    if share(_LIKE_DATE) >= _HALF:
-        return _unclear_dates(name, texts[0], is_iso=share(_ISO_DATE) >= _HALF)
-    like_numbers = share(_MAYBE_NUMBER if len(texts) > _MANY else _LIKE_NUMBER)
-    are_addresses = like_numbers < 1 and all(map(_ADDRESS.fullmatch, texts))
-    if like_numbers < _HALF or are_addresses or _are_codes(texts) or _have_letters(texts):
+    if _share(counts, _LIKE_DATE) >= _HALF:
+        return _unclear_dates(name, texts[0], is_iso=_share(counts, _ISO_DATE) >= _HALF)
+    if _share(counts, _MAYBE_NUMBER) < _HALF or _are_labels(counts):
         return None
     number = re.compile(form.number_pattern, re.ASCII)
     texts = [text for text in texts if text not in NOT_AVAILABLE]
@@ -223,6 +227,26 @@ def _fitting_forms(texts: Sequence[str], form: TableFormat) -> list[str] | None:
     return ways or None
 
 
+def _share(counts: pd.Series[int], *patterns: re.Pattern[str]) -> float:
+    """Share of the values, or of the different ones, that have one of the forms."""
+    matched = np.array([any(each.fullmatch(text) for each in patterns) for text in counts.index])
+    return max(float(matched.mean()), float(counts[matched].sum()) / int(counts.sum()))
+
+
+def _are_labels(counts: pd.Series[int]) -> bool:
+    """Whether texts with digits are certainly no numbers: codes, addresses, or ranges."""
+    texts, like_numbers = list(counts.index), _share(counts, _LIKE_NUMBER)
+    are_ranges = any(map(_RANGE.fullmatch, texts)) or (
+        any(map(_BELOW.fullmatch, texts)) and any(map(_ABOVE.fullmatch, texts))
+    )
+    return (
+        _are_codes(texts)
+        or _have_letters(texts)
+        or (like_numbers < 1 and all(map(_DOTTED.fullmatch, texts)))
+        or (like_numbers < _HALF and are_ranges)
+    )
+
+
 def _are_codes(texts: Sequence[str]) -> bool:
     """Whether all texts are whole numbers, and some begin with 0."""
     whole = all(map(_WHOLE.fullmatch, texts))
@@ -255,8 +279,12 @@ def identifier_remarks(attributes: pd.DataFrame) -> tuple[str, ...]:
     )
 
 
-def text_remarks(columns: pd.DataFrame) -> tuple[str, ...]:
-    """Sentences on columns of texts whose values may not be what the user means."""
+def text_remarks(columns: pd.DataFrame, stated: Sequence[str] = ()) -> tuple[str, ...]:
+    """Sentences on columns of texts whose values may not be what the user means.
+
+    Args:
+        stated: Columns that the study calls categorical.
+    """
     remarks = []
     if variants := differing_texts(columns.columns.to_series(), case=True):
         remarks.append(f"names of columns differ in {_HARDLY} only: {variants}.")
@@ -264,13 +292,17 @@ def text_remarks(columns: pd.DataFrame) -> tuple[str, ...]:
         if kind_of(column) != "categories":
             continue
         texts = column.dropna().astype(str)
-        if _are_codes(distinct := list(texts.unique())):
-            code = next(text for text in distinct if text.startswith("0"))
-            remarks.append(f"column {name} has codes such as {code!r}; they count as categories.")
+        counts = texts.str.strip().value_counts()
+        have_digits = len(counts) and _share(counts, _MAYBE_NUMBER, _RANGE) >= _HALF
+        if name not in stated and have_digits and _are_labels(counts):
+            examples = sorted(filter(_DIGIT.search, counts.index))  # codes with 0 come first
+            listed = " and ".join(map(repr, examples[:2]))
+            remarks.append(
+                f"column {name} has codes or ranges such as {listed}; they count as categories."
+            )
         if variants := differing_texts(texts, case=True):
             remarks.append(f"column {name} has values that differ in {_HARDLY} only: {variants}.")
-        trimmed = texts.str.strip()
-        if len(named := trimmed[trimmed.isin(NOT_AVAILABLE)].value_counts()):
+        if len(named := counts[counts.index.isin(NOT_AVAILABLE)]):
             listed = " and ".join(f"{text!r} {count:,} times" for text, count in named.items())
             remarks.append(
                 f"column {name} has {listed}, which count as values; "
@@ -282,23 +314,29 @@ def text_remarks(columns: pd.DataFrame) -> tuple[str, ...]:
 def differing_texts(column: pd.Series[Any], *, case: bool) -> str:
     """Lists values of a column that look alike; empty without any.
 
-    They differ in blanks, invisible characters or Unicode's normal form; with `case`, or in case.
+    They differ in blanks, invisible characters or Unicode's normal form; with `case`, or in case,
+    width, or letters of another script that look like Latin ones.
     """
     groups: dict[str, list[str]] = {}
     for text in sorted(column.dropna().astype(str).unique()):
         visible = text
         if not text.isascii():
             plain = "".join(each for each in text if unicodedata.category(each) != "Cf")
-            visible = unicodedata.normalize("NFC", plain)
+            visible = unicodedata.normalize("NFKC" if case else "NFC", plain)
         key = " ".join(visible.split())
-        groups.setdefault(key.casefold() if case else key, []).append(text)
+        groups.setdefault(key.casefold().translate(_SIMILAR) if case else key, []).append(text)
     alike = [group for group in groups.values() if len(group) > 1]
-    return _listed((" and ".join(map(_distinct_repr, group)) for group in alike), _EXAMPLES)
+    return _listed((" and ".join(_distinct_texts(group)) for group in alike), _EXAMPLES)
 
 
-def _distinct_repr(text: str) -> str:
-    """A text in quotes; what its letters alone do not show has its code."""
-    return repr(text) if unicodedata.is_normalized("NFC", text) else ascii(text)
+def _distinct_texts(group: Sequence[str]) -> list[str]:
+    """Texts in quotes; what their letters alone do not show has its code."""
+    letters = {text.casefold().translate(_SIMILAR) for text in group}
+    are_similar = len(letters) < len({text.casefold() for text in group})
+    return [
+        ascii(text) if are_similar or not unicodedata.is_normalized("NFKC", text) else repr(text)
+        for text in group
+    ]
 
 
 def require_distinct_classes(column: pd.Series[Any], field: str) -> None:

@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -13,7 +14,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from privnets.config import UserForm
 from privnets.data.files import UserFormError
@@ -53,6 +54,9 @@ _OTHER_FILES: Final = {
     b"PAR1": "a parquet file; name it .parquet",
 }
 _MARK: Final = "\ufeff"  # byte order mark at the beginning of a file
+_NO_HEADER: Final = "in a study, header: false if the file has none"
+_WORD: Final = re.compile(r"[^\W_]")
+_DIGITS: Final = re.compile(r"\d+", re.ASCII)
 _UNNAMED: Final = "Unnamed: "
 _UNNAMED_INDEX: Final = "__index_level_"  # pandas stores an index without a name so
 
@@ -69,6 +73,8 @@ class TableFormat(UserForm):
             numbers or truth values, texts such as NA and null mean one too.
         dates: Columns of dates, which become numbers of days since 1970-01-01, in UTC.
         date_format: Their format, as `%d/%m/%Y`; ISO 8601 if null.
+        header: Whether the first row of a CSV file names the columns; if not, they are `column_1`,
+            `column_2` and so on. If null, it does, but is refused if it is like a record.
     """
 
     separator: str = ","
@@ -78,6 +84,8 @@ class TableFormat(UserForm):
     missing_values: Names = ()
     dates: Names = ()
     date_format: str | None = None
+    # Absent by default: configurations without the setting keep their identity.
+    header: bool | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
     def form(self) -> TableFormat:
@@ -141,8 +149,8 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
         field: Entry of the study that has the path.
 
     Raises:
-        UserFormError: If it has another suffix, cannot be parsed, has no rows, repeats a column, or
-            has other values than dates in a column of dates.
+        UserFormError: If it has another suffix, cannot be parsed, has a record for a header, has no
+            rows, repeats a column, or has other values than dates in a column of dates.
     """
     import pandas as pd  # half a second to import
 
@@ -155,6 +163,10 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
             _parse(each, form, is_date=name in form.dates)
             for name, each in zip(names, columns, strict=True)
         ]
+        if suffix == ".csv" and form.header is None and _is_record(names, columns, values, form):
+            given = f"{path}, whose first row {', '.join(names)[:80]!r} is like its records"
+            expected = f"a header; {_NO_HEADER}, or header: true if these are names"
+            raise UserFormError(field, given, expected)
     except UserFormError:
         raise
     except Exception as error:  # parsers raise many types
@@ -191,7 +203,7 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=form.separator)
     header = next((row for row in rows if row), [])
     if len(header) == 1 and (others := [each for each in _SEPARATORS if each in header[0]]):
-        given = f"{form.separator!r} for a header of one column, {header[0][:80]!r}"
+        given = f"{form.separator!r} for a first row of one column, {header[0][:80]!r}"
         raise UserFormError("separator", given, repr(others[0]))
     ids = [str(number) for number in range(len(header))]
     table = arrow.read_csv(
@@ -202,12 +214,58 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
             column_types=dict.fromkeys(ids, pa.string()), strings_can_be_null=False
         ),
     )
-    columns = [column.slice(1) for column in table.columns]  # without the header
-    _require_one_header(columns, header, text, form)
+    columns = table.columns
+    if form.header is not False:
+        columns = [column.slice(1) for column in columns]
+        _require_one_header(columns, header, text, form)
     # A separator at the end of each row makes a column without name and values.
     empty = {i for i, name in enumerate(header) if not name and set(columns[i].to_pylist()) <= {""}}
     kept = [number for number in range(len(header)) if number not in empty]
-    return [_named(header[i], i) for i in kept], [columns[i] for i in kept]
+    names = [_named(header[i], i) for i in kept]
+    if form.header is False:
+        names = [f"column_{i + 1}" for i in kept]
+    return names, [columns[i] for i in kept]
+
+
+def _is_record(
+    names: Sequence[str],
+    columns: Sequence[pa.ChunkedArray],
+    values: Sequence[pd.Series[Any]],
+    form: TableFormat,
+) -> bool:
+    """Whether some names are like the values below them, and no name differs from those."""
+    found = False
+    # Columns of numbers decide soonest.
+    named = sorted(zip(names, columns, values, strict=True), key=lambda each: each[2].dtype == "O")
+    for name, column, each in named:
+        likeness = _likeness(name.strip(), column, each, form)
+        if likeness is False:
+            return False
+        found = found or bool(likeness)
+    return found
+
+
+def _likeness(
+    name: str, column: pa.ChunkedArray, values: pd.Series[Any], form: TableFormat
+) -> bool | None:
+    """Whether a name is like the values of its column; None if that is unclear."""
+    import pyarrow.compute as pc
+
+    if is_unnamed(name) or name in (*NOT_AVAILABLE, *form.missing_values) or not _WORD.search(name):
+        return None
+    if values.dtype.kind in "iuf":
+        return re.fullmatch(form.number_pattern, name) is not None
+    if values.dtype.kind == "b":
+        return name in TRUTHS
+    texts = pc.utf8_trim_whitespace(column)
+    texts = texts.filter(pc.not_equal(texts, ""))
+    distinct, counts = pc.value_counts(texts).flatten()
+    shapes = set(pc.replace_substring_regex(distinct, r"\d+", "0").to_pylist())
+    shape = _DIGITS.sub("0", name)
+    if name in distinct.to_pylist() or (shape != name and shapes == {shape}):
+        return True
+    has_other_form = shape == name and all("0" in each for each in shapes)
+    return False if shapes and (has_other_form or pc.min(counts).as_py() > 1) else None
 
 
 def _require_one_header(
@@ -224,7 +282,7 @@ def _require_one_header(
         return
     rows = csv.reader(io.StringIO(text.replace(_MARK, ""), newline=""), delimiter=form.separator)
     number = [rows.line_num for row in rows if [*map(str.strip, row)] == names][1]
-    raise UserFormError("table", f"line {number}, which repeats the header", "one header")
+    raise UserFormError("table", f"line {number}, which repeats the header", f"one; {_NO_HEADER}")
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[pa.ChunkedArray]]:

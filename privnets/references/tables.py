@@ -157,7 +157,7 @@ class TableSource(DataSource):
                 ),
                 describe_target(reference.target, self.target, classes),
                 *identifier_remarks(columns),
-                *text_remarks(frame),
+                *text_remarks(frame, reference.categorical),
                 *self._raw_remarks(reference),
             ),
             labels=class_labels(target) if classes else (),

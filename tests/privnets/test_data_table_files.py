@@ -171,7 +171,10 @@ def test_columns_of_unclear_use_are_refused_by_name(column, values, settings, me
         (["1st", "2nd"], {}, ("c=1st", "c=2nd")),
         (["24-35 years", "9 years"], {}, ("c=24-35 years", "c=9 years")),
         (["1.2.3", "2.0.1"], {}, ("c=1.2.3", "c=2.0.1")),
-        (["0x1F", "0xA0"], {}, ("c=0x1F", "c=0xA0")),
+        (["0x1F", "0xA0"], {"categorical": ["c"]}, ("c=0x1F", "c=0xA0")),
+        (["<30", ">30", "NO"], {}, ("c=<30", "c=>30", "c=NO")),
+        (["<18", "18-65", "65+"], {}, ("c=18-65", "c=65+", "c=<18")),
+        (['"[0, 10)"', '"[10, 20)"'], {}, ("c=[0, 10)", "c=[10, 20)")),
         (['"a\nb"', "c"], {}, ("c=a\nb", "c=c")),
         (["é"], {"encoding": "cp1252"}, ("c=é",)),
         (["2020-01-31"], {"categorical": ["c"]}, ("c=2020-01-31",)),
@@ -181,18 +184,19 @@ def test_texts_are_categories_as_they_stand_in_the_file(column, values, settings
     assert column(values, **settings).feature_names == features
 
 
+@pytest.mark.parametrize("count", [3, RECORDS])
 @pytest.mark.parametrize(
     "form",
     [
         *("{0} years", "~{0}", ">={0}", "{0}\u00b11", "Rs. {0}", "{0}-", "{0}.3D+06", "{0}*"),
-        *("{0:#x}", "{0}/7", "<{0}"),
+        *("{0:#x}", "{0}/7", "<{0}", '"=""{0}"""'),
     ],
 )
-def test_many_values_of_digits_and_signs_are_refused(column, form):
-    values = [form.format(i) for i in range(10, RECORDS)]
+def test_values_of_digits_and_signs_are_refused_however_many_they_are(column, form, count):
+    values = [form.format(i) for i in range(10, 10 + count)]
     with pytest.raises(data.UserFormError, match=r"not numbers: .*; or list the column"):
         column(values)
-    assert len(column(values, categorical=["c"]).feature_names) == len(values)
+    assert len(column(values, categorical=["c"]).feature_names) == count
 
 
 @pytest.mark.parametrize(
@@ -206,12 +210,26 @@ def test_many_codes_are_categories(column, form):
 @pytest.mark.parametrize(
     ("values", "remark"),
     [
-        (["00123", "10115"], "column c has codes such as '00123'"),
+        (
+            ["00123", "10115"],
+            "column c has codes or ranges such as '00123' and '10115'; they count",
+        ),
+        (["<30", ">30", "NO"], "codes or ranges such as '<30' and '>30'; they count as categories"),
+        (["24-35 years", "9 years"], "codes or ranges such as '24-35 years' and '9 years'"),
+        (["12A", "3B", "7"], "codes or ranges such as '12A' and '3B'"),
+        (["20C", "68F"], "codes or ranges such as '20C' and '68F'"),
+        (["10.0.33.157", "192.168.100.200"], r"codes or ranges such as '10\.0"),
+        (["10-20", "x", "20-30"], "codes or ranges such as '10-20' and '20-30'"),
         (["NA", "DE"], r"column c has 'NA' 20 times.*missing_values: \['NA'\]"),
         (["nan", "None", "x", "nan"], "c has 'nan' 20 times and 'None' 10 times.*'nan', 'None'"),
-        (["yes", "Yes", "no", "no "], "case, blanks or .*: 'Yes' and 'yes', 'no' and 'no '"),
+        (["yes", "Yes", "no", "no "], "case, blanks, .*: 'Yes' and 'yes', 'no' and 'no '"),
         (["caf\u00e9", "cafe\u0301"], r"characters only: 'cafe\\u0301' and 'caf\u00e9'\."),
         (["a\u200b", "a"], r"characters only: 'a' and 'a\\u200b'"),
+        (["a\u00a0b", "a b"], r"characters only: 'a b' and 'a\\xa0b'"),
+        (["yes", "\u0443es"], r"similar characters only: 'yes' and '\\u0443es'"),
+        (["\u0412\u043e", "Bo"], r"similar characters only: 'Bo' and '\\u0412\\u043e'"),
+        (["\u041c\u043e\u0441", "\u043c\u043e\u0441"], r"only: '\u041c\u043e\u0441' and '\u043c"),
+        (["\uff39\uff45\uff53", "yes"], r"characters only: 'yes' and '\\uff39\\uff45\\uff53'"),
     ],
 )
 def test_values_that_may_mean_something_else_are_remarked(column, values, remark):
@@ -220,11 +238,21 @@ def test_values_that_may_mean_something_else_are_remarked(column, values, remark
     assert pd.Series(remarks).str.contains(remark).any()
 
 
+@pytest.mark.parametrize("values", [["00123", "10115"], ["10-20", "20-30"]])
+def test_categories_that_the_study_names_are_not_remarked(column, values):
+    column(values, categorical=["c"])
+    remarks = data.info(TableReference(table="t.csv", target="y", categorical=("c",))).remarks
+    assert not [remark for remark in remarks if "codes or ranges" in remark]
+
+
 def test_names_that_look_alike_are_remarked(folder):
     (folder / "t.csv").write_text("c,Y,c\u200b,y\n" + "1,2,3,p\n2,3,1,q\n" * 9)
     remarks = data.info(TableReference(table="t.csv", target="y")).remarks
     alike = "'Y' and 'y', 'c' and 'c\\u200b'"
-    assert f"names of columns differ in case, blanks or hidden characters only: {alike}." in remarks
+    assert (
+        f"names of columns differ in case, blanks, hidden or similar characters only: {alike}."
+        in remarks
+    )
 
 
 def test_a_target_that_differs_in_blanks_is_refused_and_in_case_remarked(folder):
@@ -239,7 +267,7 @@ def test_a_target_that_differs_in_blanks_is_refused_and_in_case_remarked(folder)
         write("yes", "no", "\ufeffyes")
     remarks = write("yes", "no", "Yes", "no").remarks
     assert "target y has 3 classes; no: 20 (50.0%), Yes: 10 (25.0%), yes: 10 (25.0%)." in remarks
-    alike = "differ in case, blanks or hidden characters only: 'Yes' and 'yes'."
+    alike = "differ in case, blanks, hidden or similar characters only: 'Yes' and 'yes'."
     assert f"column y has values that {alike}" in remarks
     with pytest.raises(data.UserFormError, match=r"target: .* '\?'.*task: multiclass"):
         write("0", "1", "0", "?")
@@ -348,6 +376,7 @@ def test_types_of_parquet_are_read_or_refused(folder, values, settings, expected
         (b"a,y\n1,0,\n2,1,\n", "Expected 2 columns, got 3"),
         (b"a,y\n1,0\n\n2,1\na,y\n3,0\n", "line 5, which repeats the header"),
         (b"a,y\n1,0\n a, y\n3,0\n", "line 3, which repeats the header"),
+        (b"yes,1\nno,0\nyes,1\n", "line 3, .* header; expected one; in a study, header: false if"),
         (b"\xef\xbb\xbfa,y\n1,0\n\xef\xbb\xbfa,y\n3,0\n", "line 3, which repeats the header"),
         (b"a,y\n1\n", "Expected 2 columns, got 1"),
         (b"a;y\n1;0\n", "separator: got ',' .*; expected ';'"),
@@ -361,9 +390,78 @@ def test_files_that_cannot_be_parsed_are_refused_with_the_reason(folder, content
         read_frame(folder / "t.csv")
 
 
+HEADERLESS = [
+    "5.1,3.5,a\n4.9,3.0,b\n4.7,3.2,a\n",
+    "63,yes,2020-01-31\n67,no,2020-02-01\n41,yes,2020-03-01\n",
+    "63,1,John\n67,0,Mary\n41,1,Ann\n",  # names of people do not recur
+    "True,a\nFalse,b\nTrue,b\nFalse,a\n",
+    "yes,red\nno,red\nyes,blue\nno,blue\n",
+    "P001,x\nP002,y\nP003,x\nP004,y\n",
+    "1,1,0\n2,3,1\n2,1,1\n",  # names repeat, too
+    "5,,a\n6,1,b\n7,2,a\n8,2,b\n",
+    "5,NA,a\n6,1,b\n7,2,a\n8,2,b\n",
+    "5,?,a\n6,1,b\n7,2,a\n8,2,b\n",
+    "5\n6\n",
+    "20240131,1\n20240201,0\n",
+    '\ufeff"1","2"\n"3","4"\n',
+    "2001,2002\n4,5\n",  # years
+]
+
+
+@pytest.mark.parametrize("text", HEADERLESS)
+def test_a_first_row_like_the_records_is_a_header_only_if_the_study_says_so(folder, text):
+    (folder / "t.csv").write_text(text)
+    (folder / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("t.csv", "t.csv.gz"):
+        with pytest.raises(
+            data.UserFormError, match=r"expected a header; in a study, header: false"
+        ):
+            read_frame(folder / name)
+    plain = text.removeprefix("\ufeff").replace('"', "")
+    width = plain.index("\n") and plain.partition("\n")[0].count(",") + 1
+    numbered = [f"column_{i + 1}" for i in range(width)]
+    (folder / "named.csv").write_text(",".join(numbered) + "\n" + plain)
+    expected = read_frame(folder / "named.csv", form=TableFormat(header=True))
+    without = read_frame(folder / "t.csv", form=TableFormat(header=False))
+    pd.testing.assert_frame_equal(without, expected)
+    names = plain.partition("\n")[0].split(",")
+    if len({*names}) == len(names):
+        with_header = read_frame(folder / "t.csv", form=TableFormat(header=True))
+        assert len(with_header) == len(expected) - 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0,1,2,label\n5,6,7,0\n8,9,1,1\n",  # as pandas numbers columns
+        "0,1,label\n5,6,cat\n8,9,dog\n5,6,cat\n8,9,dog\n",
+        "id,2001,2002\nP1,4,5\nP2,6,7\n",
+        ",a,b\n0,4,5\n1,6,7\n",
+        "400.5,401.5,class\n0.1,0.2,1\n0.3,0.4,0\n",
+        "date,2001\n2020-01-01,4\n2020-01-02,5\n",
+        "first,last\nAnn,Lee\nBob,Kay\n",
+        "2001,empty\n,\n",
+        "a,b\n,\n",
+    ],
+)
+def test_a_header_that_differs_from_the_records_needs_no_setting(folder, text):
+    (folder / "t.csv").write_text(text)
+    assert len(read_frame(folder / "t.csv")) == text.count("\n") - 1
+    expected = read_frame(folder / "t.csv", form=TableFormat(header=True))
+    pd.testing.assert_frame_equal(read_frame(folder / "t.csv"), expected)
+
+
+def test_studies_without_the_setting_of_headers_keep_their_identity():
+    assert "header" not in TableFormat().model_dump()
+    assert TableFormat(header=False).model_dump()["header"] is False
+
+
 def test_a_separator_at_the_end_of_each_row_makes_no_column(folder):
     (folder / "t.csv").write_text("a,y,\n1,0,\n2,1,\n")
     assert list(read_frame(folder / "t.csv").columns) == ["a", "y"]
+    (folder / "t.csv").write_text("1,0,\n2,1,\n")
+    unnamed = read_frame(folder / "t.csv", form=TableFormat(header=False))
+    assert unnamed.to_dict("list") == {"column_1": [1, 2], "column_2": [0, 1]}
 
 
 def test_texts_of_parquet_that_are_no_utf_8_are_refused(folder):

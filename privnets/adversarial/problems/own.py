@@ -213,7 +213,7 @@ class TableProblem(LabelledRecords):
         self.remarks = (
             describe_records(path.name, len(whole), attributes, reference.categorical, width),
             *identifier_remarks(attributes),
-            *text_remarks(attributes),
+            *text_remarks(attributes, reference.categorical),
         )
         self.encoding = encoding
         self._rows = encoding.complete(whole).index.get_indexer(frame.index)  # in a release

@@ -201,6 +201,35 @@ def test_new_records_are_read_and_releases_written_by_the_settings_of_the_study(
     assert released["town"].tolist() == expected["town"].tolist()
 
 
+def test_a_table_without_a_header_is_released_with_the_names_of_its_columns(
+    people, tmp_path
+) -> None:
+    people.to_csv(tmp_path / "s.csv", index=False, header=False)
+    labels = {"secret": "column_5", "utility": "column_7", "ignore": ["column_1"]}
+    config = config_of(table="s.csv", header=False, **labels)
+    problem = problem_of(config)
+    np.testing.assert_array_equal(problem.x, problem_of(config_of()).x)
+    parameters = build_releaser(problem, config).initial(generator(0, "releaser"))
+    releaser = load_releaser(save_releaser(problem, config, parameters))
+    releaser.release_files(tmp_path / "s.csv", tmp_path / "out.csv", seed=1)
+    released = pd.read_csv(tmp_path / "out.csv")
+    assert released.columns.tolist() == ["column_2", "column_3", "column_4", "column_6"]
+    assert len(released) == RECORDS
+    read = releaser.description.encoding.read_release(tmp_path / "out.csv")
+    pd.testing.assert_frame_equal(read, released, check_dtype=False)
+
+
+def test_new_records_with_names_like_numbers_are_read(people, tmp_path) -> None:
+    people = people.rename(columns={"height": "2001", "age": "2002"})
+    people.to_csv(tmp_path / "s.csv", index=False)
+    config = config_of(table="s.csv", columns=["2001", "2002"])
+    problem = problem_of(config)
+    parameters = build_releaser(problem, config).initial(generator(0, "releaser"))
+    releaser = load_releaser(save_releaser(problem, config, parameters))
+    people[["2001", "2002"]].to_csv(tmp_path / "new.csv", index=False)
+    assert releaser.release_files(tmp_path / "new.csv", tmp_path / "out.csv")[0] == RECORDS
+
+
 def test_classes_of_a_secret_that_differ_in_blanks_are_refused(people, tmp_path) -> None:
     assert any(
         remark.startswith("secret has 2 classes; ") for remark in problem_of(config_of()).remarks
