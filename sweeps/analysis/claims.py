@@ -27,6 +27,7 @@ from sweeps.analysis.tables import describe_config, varying_fields
 from sweeps.analysis.text import format_count, format_number, format_setting
 from sweeps.analysis.trends import (
     ONE_REPLICATE,
+    Effect,
     Verdict,
     describe_ends,
     describe_extent,
@@ -36,6 +37,7 @@ from sweeps.analysis.trends import (
     limit_trend,
     mean_change,
     mean_trend,
+    measure_effect,
 )
 from sweeps.study.spec import Bounds, Claim
 
@@ -54,6 +56,7 @@ class ClaimFinding:
         quantity: Measured quantity in words.
         measured: Its value with the 95% interval; None without a value.
         why: Reasons for the verdict, as sentences.
+        effect: Size of the effect that a trend is about.
     """
 
     claim: Claim
@@ -61,6 +64,7 @@ class ClaimFinding:
     quantity: str
     measured: Interval | None
     why: str
+    effect: Effect | None = None
 
 
 _Judgement = tuple[Verdict, Interval, str]
@@ -158,10 +162,10 @@ def _judge_unflagged(
 
 def _judge(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
     """Tests a claim on all points of a table."""
-    quantity = _describe_quantity(claim)
+    quantity, effect = _describe_quantity(claim), None
     try:
         if claim.axis is not None:
-            verdict, measured, why = _judge_trend(claim, claim.axis, replicates)
+            (verdict, measured, why), effect = _judge_trend(claim, claim.axis, replicates)
         elif claim.given:
             verdict, measured, why = _judge_some_point(claim, replicates)
         else:
@@ -169,7 +173,7 @@ def _judge(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
             verdict, measured, why = judge(claim, replicates)
     except _UnmeasurableError as reason:
         return ClaimFinding(claim, "cannot tell", quantity, None, f"Nothing measured: {reason}.")
-    return ClaimFinding(claim, verdict, quantity, measured, why)
+    return ClaimFinding(claim, verdict, quantity, measured, why, effect)
 
 
 def _describe_quantity(claim: Claim) -> str:
@@ -286,8 +290,8 @@ def _nearest_point(summary: Summary, low: Array, high: Array) -> int:
         return int((margin / scale).min(axis=1).argmax())
 
 
-def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> _Judgement:
-    """Judges the trend of a metric along a swept field."""
+def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> tuple[_Judgement, Effect]:
+    """Judges the trend of a metric along a swept field, and measures its effect."""
     column = f"config/{axis}"
     if column not in replicates.columns:
         raise _UnmeasurableError(f"no replicate has {column}")
@@ -305,17 +309,19 @@ def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> _Judgemen
         raise _UnmeasurableError(reason)
     trend = limit_trend(_mean_over_seeds(mean_trend(groups), sample), groups)
     change = _mean_over_seeds(mean_change(groups), sample)
+    parts = zip(*(group.departures() for group in groups), strict=True)
+    values, errors = (pd.DataFrame(np.hstack(part), sample.values.index) for part in parts)
+    departures = _summarize({"": (values, errors)}, sample.test_sets)
     if claim.trend == "constant" and len(sample.values) > 1:
-        parts = zip(*(group.departures() for group in groups), strict=True)
-        values, errors = (pd.DataFrame(np.hstack(part), sample.values.index) for part in parts)
-        verdict, reason = judge_constancy(_summarize({"": (values, errors)}, sample.test_sets))
+        verdict, reason = judge_constancy(departures)
     else:
         verdict, reason = judge_trend(claim.trend or "", groups, trend)
+    effect = measure_effect(groups, pooled, change, departures)
     why = (
         f"{reason} (mean over {_replicates(sample)}; {describe_extent(groups, pooled)}). "
-        f"The metric changes by {change} {describe_ends(axis, groups)}."
+        f"The metric changes by {change} {describe_ends(axis, effect)}."
     )
-    return verdict, trend, why + _remarks(sample, undefined)
+    return (verdict, trend, why + _remarks(sample, undefined)), effect
 
 
 def _claimed_sample(claim: Claim, replicates: pd.DataFrame) -> _Sample:

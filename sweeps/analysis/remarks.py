@@ -26,7 +26,7 @@ UNCONFIRMED: Final = "searched but not confirmed"
 UNFIT: Final = "outside the study's constraints"
 UNDEFINED: Final = "with an undefined objective"
 FLAGGED: Final = "with a raised flag"
-NOT_BEATEN: Final = (
+_NOT_BEATEN: Final = (
     "No point of the front is shown to be better than the trivial model, which always gives the "
     "most frequent class or the mean"
 )
@@ -68,23 +68,33 @@ def note_trivial_model(front: pd.DataFrame, objectives: Objectives) -> list[str]
 
     A point beats it if its whole interval lies beyond the value.
     """
-    rows, sentences = front.to_dict("records"), []
-    utilities = [metric for metric in objectives if metric.startswith("utility/")]
-    for metric in utilities:
-        floors = [row_interval(row, floor_of(metric)).value for row in rows]
-        if not np.isfinite(floors).any():
+    sentences = []
+    for metric in objectives:
+        if not (value := trivial_value(front, metric)):
             continue
-        ends = dict.fromkeys(f"{value:.3g}" for value in (np.nanmin(floors), np.nanmax(floors)))
-        value = f"{metric_label(metric).partition(', ')[0]} is {' to '.join(ends)}"
-        count = sum(_is_better(row, metric, objectives[metric]) for row in rows)
-        beating = f"{count} of {format_count(len(rows), 'point')} on the front"
+        value = f"{metric_label(metric).partition(', ')[0]} is {value}"
+        count = count_better_than_trivial(front, metric, objectives[metric])
+        beating = f"{count} of {format_count(len(front), 'point')} on the front"
         sentences.append(
             f"{beating} {'is' if count == 1 else 'are'} shown to be better than the trivial model, "
             f"whose {value}."
             if count
-            else f"{NOT_BEATEN}; its {value}."
+            else f"{_NOT_BEATEN}; its {value}."
         )
     return sentences
+
+
+def trivial_value(front: pd.DataFrame, metric: str) -> str:
+    """Value of the trivial model in a utility, or its range over a front; empty if unknown."""
+    column = floor_of(metric) if metric.startswith("utility/") else ""
+    values = front[column].dropna() if column in front else front.index[:0]
+    ends = (f"{value:.3g}" for value in (values.min(), values.max())) if len(values) else ()
+    return " to ".join(dict.fromkeys(ends))
+
+
+def count_better_than_trivial(front: pd.DataFrame, metric: str, direction: str) -> int:
+    """Number of points whose whole interval of a metric lies beyond the trivial model's value."""
+    return sum(_is_better(row, metric, direction) for row in front.to_dict("records"))
 
 
 def _is_better(row: Row, metric: str, direction: str) -> bool:

@@ -34,6 +34,24 @@ ONE_REPLICATE = "One replicate does not show the spread of training"
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """Size of the effect of a field on a metric.
+
+    Attributes:
+        change: Mean at the last value of the axis minus that at the first, with its interval.
+        ends: First and last value of the axis; None if they differ between groups.
+        is_averaged: Whether points that differ in other fields too were averaged or joined.
+        is_beyond_chance: Whether the interval of the change leaves out 0, or that of the departure
+            of some point from its group's mean does, corrected for the number of points.
+    """
+
+    change: Interval
+    ends: tuple[float, float] | None
+    is_averaged: bool
+    is_beyond_chance: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TrendGroup:
     """Points that agree in every field but the axis, in the order of this axis.
 
@@ -202,10 +220,21 @@ def describe_extent(groups: Sequence[TrendGroup], pooled: bool) -> str:
     return values if count == 1 else f"{values} in each of {count} groups of equal configuration"
 
 
-def describe_ends(axis: str, groups: Sequence[TrendGroup]) -> str:
-    """First and last value of the axis in words."""
+def measure_effect(
+    groups: Sequence[TrendGroup], pooled: bool, change: Interval, departures: Summary
+) -> Effect:
+    """Size of an effect; `departures` are as for `judge_constancy`."""
     ends = {(float(group.axis[0]), float(group.axis[-1])) for group in groups}
-    if len(ends) > 1:
+    low, high = departures.interval(1 - (1 - LEVEL) / len(departures.mean))
+    departs = bool(((low > 0) | (high < 0)).any())
+    is_averaged = pooled or len(groups) > 1
+    is_beyond_chance = departs or change.low > 0 or change.high < 0
+    return Effect(change, ends.pop() if len(ends) == 1 else None, is_averaged, is_beyond_chance)
+
+
+def describe_ends(axis: str, effect: Effect) -> str:
+    """First and last value of the axis in words."""
+    if effect.ends is None:
         return f"from the first to the last value of {axis}"
-    first, last = ends.pop()
+    first, last = effect.ends
     return f"from {axis} = {format_number(first)} to {format_number(last)}"

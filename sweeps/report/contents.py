@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ from matplotlib.figure import Figure
 
 from privnets.points import TradeoffPoint
 from sweeps.analysis.claims import ClaimFinding, judge_claim
+from sweeps.analysis.effects import KnobEffect, knob_effects
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.obfuscation import is_obfuscated
 from sweeps.analysis.pareto import attainment
 from sweeps.analysis.remarks import UNDEFINED, count_exclusions
-from sweeps.analysis.results import CONFIRMING, SEARCHING, Result, is_only_searched
+from sweeps.analysis.results import Result, is_only_searched
 from sweeps.analysis.tables import (
     FRONT_PROBABILITY,
     OBFUSCATION,
@@ -34,7 +34,7 @@ from sweeps.report import tables
 from sweeps.report.figures.charts import BASELINE, BOUND, FLOOR, TRIVIAL, Chart
 from sweeps.report.figures.curves import CurveSet, group_curves, label_point
 from sweeps.report.figures.metrics import field_chart, front_chart
-from sweeps.report.figures.overview import KnobEffect, effects_chart, parallel_chart
+from sweeps.report.figures.overview import effects_chart
 from sweeps.report.figures.plane import information_plane
 from sweeps.report.figures.png_charts import ImageKind, draw_chart, figure_file
 from sweeps.report.figures.recorded import convergence_chart, roc_chart, training_chart
@@ -53,13 +53,11 @@ from sweeps.report.figures.releases import (
 from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
 from sweeps.report.headline import headline_sentences
 from sweeps.study.search_space import is_shared
-from sweeps.study.spec import Claim
 
 KEPT_FIGURES = ("front", "tradeoff", "releases", "week", "information-plane", "scatter")
 """Figures that the sweep's folder keeps as PNG files."""
 
 _SAMPLE_POINTS = 4
-_MAX_TREND_POINTS = 300
 _HIDDEN = "unfinished, searched but not confirmed, or a metric is undefined"
 _READINGS: Mapping[str, str] = {
     "agrees": "rises",
@@ -125,7 +123,7 @@ class ReportContents:
     @cached_property
     def headline(self) -> list[str]:
         """The result in sentences, the most important one first."""
-        return headline_sentences(self.result, self.front)
+        return headline_sentences(self.result, self.front, self.effects)
 
     @cached_property
     def flagged(self) -> list[str]:
@@ -153,34 +151,8 @@ class ReportContents:
 
     @cached_property
     def effects(self) -> list[KnobEffect]:
-        """Trend of each objective along each knob, where it can be measured.
-
-        Points that a search tried are judged apart from those that it confirmed.
-        """
-        knobs = [field for field in self.fields if field in self.result.study.space]
-        metrics = [metric for metric in self.result.objectives if metric in self.points]
-        effects = [
-            KnobEffect(metric, knob, phase, judge_claim(_rising(metric, knob), rows, self.flagged))
-            for phase, rows in self._trend_rows()
-            for metric, knob in itertools.product(metrics, knobs)
-        ]
-        return [effect for effect in effects if effect.finding.measured is not None]
-
-    def _trend_rows(self) -> Iterator[tuple[str, pd.DataFrame]]:
-        """Replicates to judge trends by: of each phase, evenly spaced points and common seeds."""
-        searching = is_only_searched(self.points)
-        confirmed = CONFIRMING if searching.any() else ""
-        for phase, points in (
-            (confirmed, self.points.loc[~searching]),
-            (SEARCHING, self.points.loc[searching]),
-        ):
-            ids = points["point_id"].iloc[evenly_spaced(len(points), _MAX_TREND_POINTS)]
-            rows = self.result.replicates
-            rows = rows.loc[rows["point_id"].isin(ids)]
-            if phase == SEARCHING:  # some points have a second seed
-                rows = rows.loc[rows["seed"] == rows["seed"].min()]
-            if len(rows):
-                yield phase, rows
+        """Effect of each knob on each objective, where it can be measured."""
+        return knob_effects(self.result)
 
     @cached_property
     def figures(self) -> dict[str, ReportFigure]:
@@ -275,10 +247,6 @@ class ReportContents:
         if len(self.front) or excluded.get("flagged", 0):
             chart = front_chart(self.points, self.front, objectives, self._estimate_attainment())
             yield ReportFigure("front", "Pareto front with 95% intervals", chart)
-            parallel = parallel_chart(self.points, self.front, self.fields, objectives)
-            if parallel:
-                label = "Settings and objectives of every point in parallel coordinates"
-                yield ReportFigure("parallel", label, parallel)
         if effects := effects_chart(self.effects):
             yield ReportFigure("effects", "Trend of each objective along each knob", effects)
         for field, chart in self._field_charts():
@@ -411,11 +379,6 @@ def write_figures(report: ReportContents, folder: Path) -> list[Path]:
     for path, content in written.items():
         path.write_bytes(content)
     return list(written)
-
-
-def _rising(metric: str, knob: str) -> Claim:
-    claim = {"statement": "It rises.", "metric": metric, "axis": knob, "trend": "increasing"}
-    return Claim.model_validate(claim)
 
 
 def _file_name(text: str) -> str:

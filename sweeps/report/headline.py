@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
-from sweeps.analysis.fronts import separate_points
-from sweeps.analysis.obfuscation import compare_with_obfuscation
+from privnets.statistics.intervals import Interval
+from sweeps.analysis.effects import KnobEffect, knob_effects, leading_effects
+from sweeps.analysis.obfuscation import compare_with_obfuscation, is_obfuscated
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.remarks import (
-    NOT_BEATEN,
+    count_better_than_trivial,
     explain_empty_front,
-    note_trivial_model,
     note_unconfirmed,
+    trivial_value,
 )
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
-    FRONT_PROBABILITY,
+    FRONT_GROUP,
     OBFUSCATION,
     STRENGTH,
     Row,
@@ -27,86 +29,170 @@ from sweeps.analysis.tables import (
     row_interval,
     varying_fields,
 )
-from sweeps.analysis.text import field_label, format_count, label_setting, metric_label
+from sweeps.analysis.text import (
+    field_label,
+    format_count,
+    format_setting,
+    label_setting,
+    metric_label,
+    setting_as_number,
+)
 
-_PHRASES: Mapping[str, str] = {
-    "privacy/membership_advantage": "the strongest attack's advantage is {}",
-    "privacy/attacker_balanced_accuracy": "the strongest attacker's balanced accuracy is {}",
-}
-_BEST: Mapping[str, str] = {"min": "lowest", "max": "highest"}
 
-
-def headline(result: Result, front: pd.DataFrame | None = None) -> str:
+def headline(
+    result: Result,
+    front: pd.DataFrame | None = None,
+    effects: Sequence[KnobEffect] | None = None,
+) -> str:
     """The sentences of `headline_sentences` as one text."""
-    return " ".join(headline_sentences(result, front))
+    return " ".join(headline_sentences(result, front, effects))
 
 
-def headline_sentences(result: Result, front: pd.DataFrame | None = None) -> list[str]:
-    """The most private and the most useful point of the front in words, with 95% intervals.
+def headline_sentences(
+    result: Result,
+    front: pd.DataFrame | None = None,
+    effects: Sequence[KnobEffect] | None = None,
+) -> list[str]:
+    """What a reader may conclude, the most important first, with 95% intervals.
 
-    The first sentence is what a reader should know.
+    Learned releases beside noise; the effect of the leading knob; the best point in each objective
+    that depends on a knob beyond chance, or what all points keep to; the trivial model.
 
     Args:
         result: A sweep.
         front: `result.front()`, if it is known already.
+        effects: `knob_effects(result)`, if they are known already.
     """
     front = result.front() if front is None else front
-    objectives = result.objectives
+    effects = knob_effects(result) if effects is None else effects
     if front.empty:
         return [explain_empty_front(result)]
-    metrics = list(objectives)
-    leading = next((m for m in metrics if m.startswith("privacy/")), metrics[0])
-    varying, space = varying_fields(result.points), list(result.study.space)
-    fields = [field for field in space if field in varying] or space
-    private = _best_row(front, objectives, leading)
-    best = f"{_BEST[objectives[leading]]} {_name(leading)}"
-    trivial = note_trivial_model(front, objectives)
+    compared = [finding.sentence for finding in compare_with_obfuscation(result)]
+    learned = _learned(front)
     sentences = [
-        *(finding.sentence for finding in compare_with_obfuscation(result)),
-        *(sentence for sentence in trivial if sentence.startswith(NOT_BEATEN)),
-        f"At {_place(private, fields)}, {_describe_metrics(private, metrics)}.",
-        _describe_rank(private, best if len(front) > 1 else ""),
-        _describe_differences(result, front, str(private["point_id"])),
+        *compared,
+        *_describe_effects(result, effects),
+        _describe_ends(result, front if learned.empty else learned, effects),
+        note_unconfirmed(result),
     ]
-    useful = next((m for m in metrics if m.startswith("utility/") and m != leading), None)
-    other = private if useful is None else _best_row(front, objectives, useful)
-    if useful is not None and other["point_id"] != private["point_id"]:
-        others = [metric for metric in metrics if metric != useful]
-        sentences.append(
-            f"The {_BEST[objectives[useful]]} {_name(useful)}, "
-            f"{_value(other, useful)}, is at {_place(other, fields)}, "
-            f"where {_describe_metrics(other, others)}."
-        )
-        sentences.append(_describe_rank(other))
-    sentences.append(note_unconfirmed(result))
     if result.pending:
         sentences.append(f"{format_count(result.pending, 'point')} unfinished.")
     return [sentence for sentence in sentences if sentence]
 
 
-def _best_row(front: pd.DataFrame, objectives: Objectives, metric: str) -> Row:
-    rows: list[Row] = list(best_first(front, {metric: objectives[metric]}).to_dict("records"))
-    return rows[0]
+def _describe_effects(result: Result, effects: Sequence[KnobEffect]) -> list[str]:
+    """The leading knob's effect on each objective in words; empty if none was measured."""
+    own = leading_effects(result, effects)
+    if not own:
+        return []
+    knob, space = own[0].knob, result.study.space
+    name = field_label(knob)
+    if not any(_is_beyond_chance(effect) for effect in own):
+        return [f"{_capitalize(name)} has no effect beyond chance."]
+    others = {*varying_fields(_learned(result.candidates))} & {*space} - {knob}
+    has_others = any(space[field].along != knob for field in others)
+    text, last = "", ("", "")
+    for effect in own:
+        verb, size = _describe_change(effect)
+        place = _describe_range(effect, name, has_others=has_others)
+        separator = ", " if place == last[0] else f"{'; ' if text else ''}{place}: "
+        said = "" if (place, verb) == last and size else f" {verb}"
+        text += f"{separator}{_name(effect.metric)}{said}{size}"
+        last = place, verb
+    return [f"{_capitalize(text)}."]
+
+
+def _describe_range(effect: KnobEffect, name: str, *, has_others: bool) -> str:
+    size = effect.finding.effect
+    if size is None or size.ends is None:
+        return f"from the lowest to the highest {name}"
+    ends = " to ".join(label_setting(end) for end in size.ends)
+    mean = ", other settings averaged" if size.is_averaged and has_others else ""
+    return f"{name} from {ends}{mean}"
+
+
+def _describe_change(effect: KnobEffect) -> tuple[str, str]:
+    """Verb for the change of a metric, and its size in words."""
+    change = effect.finding.effect.change  # type: ignore[union-attr]
+    if change.low > 0:
+        return "rises", f" by {change.plus_minus}"
+    if change.high < 0:
+        return "falls", f" by {Interval(-change.value, -change.high, -change.low).plus_minus}"
+    if _is_beyond_chance(effect):
+        return "varies", ", with no change from end to end"
+    return "shows no change beyond chance", ""
+
+
+def _is_beyond_chance(effect: KnobEffect) -> bool:
+    return effect.finding.effect is not None and effect.finding.effect.is_beyond_chance
+
+
+def _describe_ends(result: Result, front: pd.DataFrame, effects: Sequence[KnobEffect]) -> str:
+    """The best point in each objective, or what all points keep to where none can be told."""
+    objectives, space = result.objectives, list(result.study.space)
+    varying = varying_fields(result.points)
+    fields = [field for field in space if field in varying] or space
+    moved = {effect.metric for effect in effects if _is_beyond_chance(effect)}
+    measured = {effect.metric for effect in effects if effect.finding.effect is not None}
+    if len(front) > 1 and FRONT_GROUP in front and front[FRONT_GROUP].nunique() == 1:
+        measured = {*objectives}
+    names = {metric: _name(metric) for metric in objectives}
+    short = {metric: name.split()[-1] for metric, name in names.items()}
+    if leading_effects(result, effects) and len({*short.values()}) == len(short):
+        names = short
+    every = result.candidates if is_obfuscated(front).any() else _learned(result.candidates)
+    parts = []
+    for metric, direction in objectives.items():
+        name, trivial = names[metric], _describe_trivial(front, metric, objectives)
+        if metric in measured - moved:
+            parts.append(f"{name} {_worst(every, metric, objectives)}{trivial}")
+            continue
+        (row, *_) = best_first(front, {metric: direction}).to_dict("records")
+        best = {"min": "lowest", "max": "highest"}[direction] if len(every) > 1 else ""
+        text = f"{best} {name} {_value(row, metric)} at {_place(row, fields)}{trivial}"
+        parts.append(text.lstrip())
+    return f"{_capitalize('; '.join(parts))}."
+
+
+def _learned(points: pd.DataFrame) -> pd.DataFrame:
+    return points.loc[~is_obfuscated(points)]
+
+
+def _worst(points: pd.DataFrame, metric: str, objectives: Objectives) -> str:
+    """The value that every point's interval keeps to."""
+    intervals = [row_interval(row, metric) for row in points.to_dict("records")]
+    if objectives[metric] == "min":
+        return f"at most {np.nanmax([max(i.value, i.high) for i in intervals]):.2g}"
+    return f"at least {np.nanmin([min(i.value, i.low) for i in intervals]):.2g}"
+
+
+def _describe_trivial(front: pd.DataFrame, metric: str, objectives: Objectives) -> str:
+    value = trivial_value(front, metric)
+    if not value:
+        return ""
+    if count_better_than_trivial(front, metric, objectives[metric]):
+        return f" (trivial model: {value})"
+    return f" (trivial model: {value}, not beaten)"
 
 
 def _place(row: Row, fields: Sequence[str]) -> str:
-    """A point's swept settings in words: `120 training records and weight decay 1`."""
+    """A point's swept settings in words: `120 training records, weight decay 1`."""
     fields = [field for field in own_fields(row, fields) if f"config/{field}" != OBFUSCATION]
-    named = ((field_label(field), label_setting(row.get(f"config/{field}"))) for field in fields)
+    words = []
     if row.get(OBFUSCATION, "none") != "none":
-        strength = f"{row[OBFUSCATION]} of strength {label_setting(row[f'config/{STRENGTH}'])}"
-        others = [f"{name} {value}" for name, value in named if name != STRENGTH]
-        return _join([strength, *others])
-    settings = [f"{v} {name}" if name.endswith("s") else f"{name} {v}" for name, v in named]
-    return _join(settings) or "the only setting"
+        words = [f"{row[OBFUSCATION]} of strength {label_setting(row[f'config/{STRENGTH}'])}"]
+        fields = [field for field in fields if field != STRENGTH]
+    for field in fields:
+        name, value = field_label(field), row.get(f"config/{field}")
+        if math.isnan(setting_as_number(value)) and format_setting(value) not in _BARE:
+            words.append(str(value).replace("_", " "))
+        else:
+            shown = label_setting(value)
+            words.append(f"{shown} {name}" if name.endswith("s") else f"{name} {shown}")
+    return ", ".join(words) or "the only setting"
 
 
-def _describe_metrics(row: Row, metrics: Sequence[str]) -> str:
-    phrases = [
-        _PHRASES.get(metric, f"{_name(metric)} is {{}}").format(_value(row, metric))
-        for metric in metrics
-    ]
-    return _join(phrases)
+_BARE = ("true", "false", "null")
 
 
 def _name(metric: str) -> str:
@@ -120,34 +206,5 @@ def _value(row: Row, metric: str) -> str:
     return f"{row_interval(row, metric).plus_minus} {unit}".rstrip()
 
 
-def _describe_rank(row: Row, best: str = "") -> str:
-    """Sentence on what a point is best in, if given, and its probability to be on the front."""
-    probability = row.get(FRONT_PROBABILITY, math.nan)
-    parts = [f"has the {best} of the front"] if best else []
-    if not math.isnan(probability):
-        parts.append(f"is on the front with probability {probability:.2f}")
-    return f"This point {_join(parts)}." if parts else ""
-
-
-def _describe_differences(result: Result, front: pd.DataFrame, point_id: str) -> str:
-    """Number of points of the front from which a point differs, with that in each objective."""
-    samples = result.samples(list(result.objectives), front["point_id"])
-    samples = samples.select(pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"])))
-    if not samples.has_errors[list(samples.point_ids).index(point_id)]:
-        return "Its error is unknown, so no other point can be told apart from it."
-    if len(front) == 1:
-        return ""
-    is_separate = separate_points(samples, result.objectives, point_id)
-    others, apart = len(front) - 1, int(is_separate.any(axis=1).sum())
-    if not apart:
-        return "No other point of the front can be told apart from it."
-    every = {1: "the other point", 2: "both other points"}.get(others, f"all {others} other points")
-    which = every if apart == others else f"{apart} of the {others} other points"
-    counts = zip(result.objectives, is_separate.sum(axis=0).tolist(), strict=True)
-    differing = [f"{count} in {_name(metric)}" for metric, count in counts if count]
-    where = ", ".join(differing)
-    return f"It differs from {which} of the front ({where}; differences paired by seed)."
-
-
-def _join(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]

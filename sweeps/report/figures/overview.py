@@ -1,20 +1,18 @@
-"""Charts of all points at once: parallel coordinates, effects of knobs, and fronts of sweeps."""
+"""Charts of effects of knobs, and of fronts of sweeps."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.claims import ClaimFinding
+from sweeps.analysis.effects import KnobEffect
 from sweeps.analysis.pareto import Objectives, comparable_points, pareto_front
-from sweeps.analysis.results import SEARCHING, is_only_searched
-from sweeps.analysis.tables import INTERVAL_SUFFIXES, evenly_spaced, varying_fields
-from sweeps.analysis.text import field_label, format_setting, metric_label
+from sweeps.analysis.results import SEARCHING
+from sweeps.analysis.tables import INTERVAL_SUFFIXES, varying_fields
+from sweeps.analysis.text import field_label, metric_label
 from sweeps.report.figures.charts import (
     GREY,
     ORANGE,
@@ -26,93 +24,11 @@ from sweeps.report.figures.charts import (
     ChartSeries,
     axis_pairs,
     hover_texts,
-    is_wide,
     metric_axis,
     points_series,
     ramp,
 )
-from sweeps.report.figures.metrics import field_positions, front_edge
-
-_MAX_LINES = 400
-_PARALLEL = {SEARCHED: (GREY, 0.2), "front": (ORANGE, 0.9)}
-
-
-def parallel_chart(
-    points: pd.DataFrame, front: pd.DataFrame, fields: Sequence[str], objectives: Objectives
-) -> Chart | None:
-    """A line for each point through its settings and objectives, each from least to greatest.
-
-    Objectives are drawn at the right. Points that a search did not confirm are pale. Of many points
-    400 of a kind are drawn, and all of the front.
-    """
-    rows, _ = comparable_points(points, objectives, include_flagged=True)
-    if len(rows) < 2 or not fields:
-        return None
-    scaled, ticks = _scaled_columns(rows, fields, objectives)
-    best = rows["point_id"].isin(front["point_id"])
-    searching = is_only_searched(rows) & ~best
-    parts = {"other points": rows.loc[~best & ~searching]}
-    if searching.any():
-        parts = {SEARCHED: rows.loc[searching], **parts}
-    shown = {n: part.iloc[evenly_spaced(len(part), _MAX_LINES)] for n, part in parts.items()}
-    series = []
-    for name, part in {**shown, "front": rows.loc[best]}.items():
-        color, opacity = _PARALLEL.get(name, (GREY, 0.55))
-        lines = scaled.loc[part.index].assign(end=math.nan).to_numpy()
-        count = lines.shape[1]
-        hover = hover_texts(part, list(fields), list(objectives))
-        series.append(
-            ChartSeries(
-                np.tile([*range(count - 1), math.nan], len(part)),
-                lines.ravel(),
-                f"{name} ({len(part)})",
-                color,
-                line="solid",
-                width=1.2,
-                symbol="circle",
-                size=4,
-                opacity=opacity,
-                hover=[text for text in hover for _ in range(count)],
-                places=np.repeat(part.index, count).tolist(),
-            )
-        )
-    x_axis = ChartAxis("", limits=(-0.5, len(ticks) - 0.5), ticks=(range(len(ticks)), ticks))
-    y_axis = ChartAxis("least to greatest value", limits=(-0.06, 1.06), ticks=([0, 1], ["", ""]))
-    return Chart([ChartPanel(x_axis, y_axis, series)], columns=1, panel_height=320)
-
-
-def _scaled_columns(
-    rows: pd.DataFrame, fields: Sequence[str], objectives: Objectives
-) -> tuple[pd.DataFrame, list[str]]:
-    """Each column in [0, 1], and its name with the range."""
-    columns, ticks = {}, []
-    for field in fields:
-        values = rows[f"config/{field}"]
-        positions, axis, _ = field_positions(values, field, log=False)
-        columns[field] = np.log10(positions) if axis.log and (positions > 0).all() else positions
-        ordered = values.loc[positions.sort_values().index]
-        ends = [format_setting(value) for value in (ordered.iloc[0], ordered.iloc[-1])]
-        ticks.append(f"{field_label(field)}\n{ends[0]} to {ends[1]}")
-    for metric in sorted(objectives, key=lambda name: name.startswith("privacy/")):
-        values = rows[metric].replace([math.inf, -math.inf], math.nan)
-        columns[metric] = np.log10(values) if is_wide(values.to_numpy()) else values
-        ticks.append(f"{metric_label(metric)}\n{values.min():.3g} to {values.max():.3g}")
-    table = pd.DataFrame(columns)
-    span = (table.max() - table.min()).replace(0, math.nan)
-    return ((table - table.min()) / span).fillna(0.5), ticks
-
-
-@dataclass(frozen=True, slots=True)
-class KnobEffect:
-    """Trend of a metric along a knob, as a finding about a rising trend.
-
-    `phase` names the points of an adaptive search that it is about; it is empty for other sweeps.
-    """
-
-    metric: str
-    knob: str
-    phase: str
-    finding: ClaimFinding
+from sweeps.report.figures.metrics import front_edge
 
 
 def effects_chart(effects: Sequence[KnobEffect]) -> Chart | None:

@@ -2,77 +2,97 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from synthetic_releases import image_sweep
 from synthetic_sweep import OBJECTIVES, SyntheticSweep, membership_points, membership_study
 
 from privnets.points import Replicate
 from sweeps.analysis.remarks import note_trivial_model
-from sweeps.analysis.text import metric_label
-from sweeps.report.headline import headline
+from sweeps.report.headline import headline, headline_sentences
+
+ADVANTAGE, ERROR = OBJECTIVES
 
 
-def chained_replicate(size: float, decay: float, seed: int) -> Replicate:
-    """Replicate of a chain of three points: intervals separate its ends alone.
+def made_sweep(values, sizes=(1, 2, 3, 4, 5), objectives=OBJECTIVES, **config):
+    """A sweep of sizes whose metrics are `values(size)`, with a spread of 0.01 over replicates."""
 
-    The differences of neighbours are 0.7 and have a standard error of 0.37, so that their 95%
-    intervals reach 0.94 to both sides.
-    """
-    place, side = divmod(seed, 2)
-    noise = (1 - 2 * side) * (place == size)
-    metrics = {
-        "privacy/membership_advantage": 0.7 * size + noise,
-        "utility/test_mse": -0.7 * size + noise,
-    }
-    return Replicate(seed, metrics, finished_at=1.7e9)
+    def replicate(size, decay, seed):
+        noise = 0.01 * np.random.default_rng([int(size), seed]).normal(size=2)
+        metrics = dict(zip(OBJECTIVES, np.array(values(size)) + noise, strict=True))
+        return Replicate(seed, metrics, finished_at=1.7e9)
+
+    points = membership_points(sizes, (0.0,), replicate=replicate, **config)
+    return SyntheticSweep(membership_study(), points, objectives=objectives)
 
 
-def test_the_most_private_and_the_most_useful_points_are_named(membership_sweep):
-    chosen = membership_sweep.front().sort_values("privacy/membership_advantage")
-    private, useful = chosen.iloc[0], chosen.sort_values("utility/test_mse").iloc[0]
-    text = headline(membership_sweep)
-    assert text.startswith(f"At {private['config/train_size']} training records and weight decay ")
-    assert (
-        f"the strongest attack's advantage is {private['privacy/membership_advantage']:.3f} ±"
-        in text
+def test_the_first_sentence_has_the_effect_of_the_knob():
+    sweep = SyntheticSweep(membership_study(), membership_points())
+    means = sweep.points.groupby("config/train_size")[[*OBJECTIVES]].mean()
+    falls = means.loc[10] - means.loc[1000]
+    match = re.fullmatch(
+        r"Training records from 10 to 1000, other settings averaged: "
+        r"membership advantage falls by (\S+) ± \S+, test mse by (\S+) ± \S+\.",
+        headline_sentences(sweep)[0],
     )
-    place = f"is at {useful['config/train_size']} training records"
-    assert f"The lowest test mse, {useful['utility/test_mse']:.4f}" in text
-    assert place in text
+    assert [float(size) for size in match.groups()] == pytest.approx([*falls], abs=5e-4)
 
 
-@pytest.mark.parametrize("metrics", [list(OBJECTIVES), list(OBJECTIVES)[::-1]])
-def test_points_that_cannot_be_told_apart_are_counted_pair_by_pair(metrics):
-    """In the second order the most private point is alone in a group of the front."""
-    points = membership_points((0, 1, 2), (0.0,), replicate=chained_replicate)
-    objectives = {metric: OBJECTIVES[metric] for metric in metrics}
-    sweep = SyntheticSweep(membership_study(), points, objectives=objectives)
-    assert len(sweep.front()) == 3
-    text = headline(sweep)
-    first, second = [metric_label(metric) for metric in metrics]
-    assert (
-        f"It differs from 1 of the 2 other points of the front (1 in {first}, 1 in {second}; "
-        "differences paired by seed)." in text
+def test_the_second_sentence_has_the_best_point_in_each_objective(membership_sweep):
+    front = membership_sweep.front()
+    private, useful = (front.loc[front[metric].idxmin()] for metric in OBJECTIVES)
+    places = [
+        f"at {row['config/train_size']} training records, weight decay "
+        f"{row['config/weight_decay']:g}"
+        for row in (private, useful)
+    ]
+    assert re.fullmatch(
+        rf"Lowest advantage \S+ ± \S+ {places[0]}; lowest mse \S+ ± \S+ {places[1]}\.",
+        headline_sentences(membership_sweep)[1],
     )
 
 
-def test_the_named_points_have_their_metric_and_their_probability(membership_sweep):
-    front = membership_sweep.front().sort_values("privacy/membership_advantage")
-    front["front/probability"] = [0.97, *[0.5] * (len(front) - 2), 0.88]
-    text = headline(membership_sweep, front)
-    assert (
-        "This point has the lowest membership advantage of the front and is on the front with "
-        "probability 0.97." in text
-    )
-    assert text.endswith("This point is on the front with probability 0.88.")
+def test_where_nothing_is_beyond_chance_no_point_is_praised():
+    sweep = made_sweep(lambda size: (0.05, 0.3))
+    highest = sweep.points[[f"{metric}.ci_high" for metric in OBJECTIVES]].max()
+    first, second = headline_sentences(sweep)
+    assert first == "Training records has no effect beyond chance."
+    assert second == "Advantage at most {:.2g}; mse at most {:.2g}.".format(*highest)
 
 
-def test_without_errors_nothing_is_separate():
+def test_an_objective_that_does_not_change_keeps_to_a_limit():
+    first, second = headline_sentences(made_sweep(lambda size: (0.1 * size, 0.3)))
+    assert "membership advantage rises by 0.4" in first
+    assert first.endswith(", test mse shows no change beyond chance.")
+    assert re.match(r"Lowest advantage \S+ ± \S+ at 1 training records; ", second)
+    assert "; mse at most 0.3" in second
+
+
+def test_a_change_that_is_not_from_end_to_end_is_no_chance():
+    first, _ = headline_sentences(made_sweep(lambda size: (abs(size - 3), 0.1 * size)))
+    assert "membership advantage varies, with no change from end to end" in first
+
+
+def test_points_without_an_order_are_not_praised_if_they_cannot_be_told_apart():
+    points = [*made_sweep(lambda size: (0.05, 0.3), (1,), model="linear").tradeoff_points]
+    points += [
+        replace(point, point_id="f" * 20, config={**point.config, "model": "mlp"})
+        for point in points
+    ]
+    study = membership_study(space={"model": {"choice": ["linear", "mlp"]}}, fixed={}, claims=[])
+    sweep = SyntheticSweep(study, points)
+    front = sweep.front().assign(**{"front/group": 1})
+    assert headline(sweep, front).startswith("Membership advantage at most 0.0")
+
+
+def test_one_replicate_shows_no_effect():
     text = headline(SyntheticSweep(membership_study(), membership_points(seeds=1)))
-    assert "It differs" not in text
-    assert "no other point can be told apart" in text
+    assert text.startswith("Lowest advantage ") or text.startswith("Lowest membership advantage ")
+    assert "rises" not in text
+    assert "chance" not in text
 
 
 def test_a_sweep_without_a_front_says_so():
@@ -84,8 +104,8 @@ def test_a_sweep_without_a_front_says_so():
 def test_attackers_of_releases_have_their_own_words():
     sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     text = headline(replace(sweep, pending=2))
-    start = "At privacy weight 10, the strongest attacker's balanced accuracy is 0.6"
-    assert text.startswith(start)
+    assert "owest attacker's balanced accuracy 0.6" in text
+    assert " at privacy weight 10;" in text
     assert text.endswith("2 points unfinished.")
 
 
@@ -106,14 +126,13 @@ def _compared_with_trivial(utilities):
     return headline(sweep), note_trivial_model(sweep.front(), OBJECTIVES)
 
 
-def test_a_front_that_does_not_beat_the_trivial_model_says_so_first():
+def test_a_trivial_model_that_no_point_beats_is_named():
     text, remarks = _compared_with_trivial([0.6, 0.55, 0.4995])
-    expected = (
+    assert remarks == [
         "No point of the front is shown to be better than the trivial model, which always gives "
         "the most frequent class or the mean; its test mse is 0.5."
-    )
-    assert remarks == [expected]
-    assert text.startswith(expected)
+    ]
+    assert "(trivial model: 0.5, not beaten)" in text
 
 
 def test_points_that_beat_the_trivial_model_are_counted():
@@ -122,4 +141,4 @@ def test_points_that_beat_the_trivial_model_are_counted():
         "2 of 3 points on the front are shown to be better than the trivial model, whose test mse "
         "is 0.5."
     ]
-    assert "trivial" not in text
+    assert "(trivial model: 0.5)" in text

@@ -66,7 +66,7 @@ def test_a_page_says_which_points_a_search_confirmed(membership_sweep):
 def test_points_that_a_search_did_not_confirm_are_kept_apart_in_every_figure(membership_sweep):
     ids = membership_sweep.points["point_id"].tolist()
     report = ReportContents(replace(membership_sweep, confirmed=frozenset(ids[-8:])))
-    for name in ("front", "parallel", "along-train-size"):
+    for name in ("front", "along-train-size"):
         chart = report.figures[name].chart
         tried = {n for s in find_series(chart, SEARCHED) for n in s.places}
         others = {n for s in all_series(chart) if not s.name.startswith(SEARCHED) for n in s.places}
