@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem, Splits, subsample
 from privnets.points import Curve
@@ -92,8 +91,6 @@ class Evidence:
         test: Attackers are scored on it.
         other_test: Test records labelled by another rule, on which attackers are scored too; None
             if there is one rule.
-        whole: The same with the whole attack split, from which utility networks learn; None if
-            `attack` is whole.
         is_random: Whether another release of the same records would differ.
         redraw: Releases the attack split again with the noise of a named stream, [n, ...]; None
             if that is not possible.
@@ -103,7 +100,6 @@ class Evidence:
     validation: AttackView
     test: AttackView
     other_test: AttackView | None = field(default=None, kw_only=True)
-    whole: Evidence | None = field(default=None, kw_only=True)
     is_random: bool = field(default=False, kw_only=True)
     redraw: Callable[[str], Tensor] | None = field(default=None, kw_only=True)
 
@@ -200,12 +196,6 @@ def select_exposure(pool: Pool, records: NDArray[np.int64], z: Tensor | None = N
     return AttackView(raw if z is None else z, **selected)
 
 
-def attack_sample(config: AdversarialConfig, splits: Splits) -> Splits:
-    """The splits with as much of the attack split as the attackers of a panel take."""
-    most = min(len(splits.attack), PROFILES[config.panel].records)
-    return replace(splits, attack=subsample(splits.attack, most))
-
-
 def raw_evidence(pool: Pool, splits: Splits) -> Evidence:
     """The unreleased records, as a baseline's attackers receive them."""
     parts = (select_exposure(pool, getattr(splits, part)) for part in PARTS)
@@ -220,6 +210,15 @@ def join_tests(evidence: Evidence) -> Evidence:
     own, other = evidence.test.tensors(), evidence.other_test.tensors()
     joined = {name: torch.cat([own[name], other[name]]) for name in own}
     return replace(evidence, test=AttackView(**joined))
+
+
+def sample_attack(evidence: Evidence, most: int) -> Evidence:
+    """The evidence with at most so many records of the attack split, evenly spaced."""
+    rows, redraw = subsample(np.arange(len(evidence.attack.z)), most), evidence.redraw
+    attack = AttackView(**{name: t[rows] for name, t in evidence.attack.tensors().items()})
+    return replace(
+        evidence, attack=attack, redraw=None if redraw is None else lambda s: redraw(s)[rows]
+    )
 
 
 def to_cpu(evidence: Evidence) -> Evidence:

@@ -110,8 +110,8 @@ def fit_utility(
     """Fits fresh utility networks to released or raw records, as attackers are fitted.
 
     Their size and training are those of the panel, whatever the game's networks are. They learn
-    from the whole attack split in every panel: from few raw records a network would infer less
-    than from a release that kept what the game learned from all.
+    from the whole attack split: from few raw records a network would infer less than from a
+    release that kept what the game learned from all.
 
     `purpose` names the random draws.
 
@@ -125,8 +125,7 @@ def fit_utility(
     width = profile.width(problem.spec.attacker_width)
     sees_side = first.settings.shows_side_information
     network = build_inference_network(problem, first, classes, width, sees_side=sees_side)
-    wholes = [one.whole or one for one in evidence]
-    views = [_NetworkView.create(release, sees_side) for release in wholes]
+    views = [_NetworkView.create(release, sees_side) for release in evidence]
     inputs = [view.utility_records() for view in views]
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
     seeds, redraws = [c.seed for c in configs], [view.redraw for view in views]

@@ -1,6 +1,9 @@
 """Panel that scores finished releases: all attackers, the strongest of them, and the floor.
 
 Attackers are fitted to the attack split, calibrated and chosen on validation, and scored on test.
+Networks learn from all of it, the others from a sample (`PanelProfile.records`): on images trees
+took four fifths of a panel's time, and networks were stronger. An attacker of a sample that
+validation shows the strongest learns again from all records, before the strongest is chosen anew.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ from privnets.adversarial.records import (
     join_tests,
     known_rows,
     known_secret,
+    sample_attack,
     to_cpu,
 )
 from privnets.networks.layers import Architecture
@@ -164,7 +168,7 @@ def score_releases(
     usable = [i for i, defect in enumerate(defects) if defect is None]
     releases, seeds = [evidence[i] for i in usable], [configs[i].seed for i in usable]
 
-    def submit_fits() -> deque[tuple[list[Callable[[], Posterior]], Callable[[], Floors]]]:
+    def submit_fits() -> deque[_Fits]:
         return deque(
             _submit_fits(pool, panel, evidence[i], configs[i].seed, classes, inferred[i])
             for i in usable
@@ -183,11 +187,11 @@ def score_releases(
                 yield PanelResult(undefined, {}, dict.fromkeys(undefined, defect), None, {})
                 continue
             release, posteriors = next(pending)
-            waiting, floors = fits.popleft()  # which frees the tables of the release before
-            for wait in waiting:
+            fitted = fits.popleft()  # which frees the tables of the release before
+            for wait in fitted.waiting:
                 posteriors.append(wait())
                 yield None
-            yield _score(release, panel, posteriors, floors(), classes, config.alpha)
+            yield _score(release, panel, posteriors, fitted, classes, config.alpha)
 
 
 class CorePool:
@@ -240,6 +244,21 @@ def _thread_limits() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@dataclass(frozen=True)
+class _Fits:
+    """Fits of the attackers of one release that are not networks.
+
+    Attributes:
+        waiting: Each waits for an attacker of a sample.
+        floors: Waits for the floors.
+        refit: Fits an attacker, by name, to the whole attack split.
+    """
+
+    waiting: Sequence[Callable[[], Posterior]]
+    floors: Callable[[], Floors]
+    refit: Callable[[str], Posterior]
+
+
 def _submit_fits(
     pool: CorePool,
     panel: Panel,
@@ -247,15 +266,24 @@ def _submit_fits(
     seed: int,
     classes: int,
     inferred: NDArray[np.int64] | None,
-) -> tuple[list[Callable[[], Posterior]], Callable[[], Floors]]:
+) -> _Fits:
     """Starts to fit the attackers that are not networks, and the floors, of one release."""
-    seen = to_cpu(join_tests(evidence))
-    if seen.redraw is not None:
-        seen = replace(seen, redraw=_share_draws(seen.redraw))
-    views = {side: ReleaseView(seen, side, panel.profile) for side in (False, True)}
-    fits = [partial(a.fit, views[n.endswith(SIDE)], seed) for n, a in panel.attackers.items()]
-    floors = partial(fit_floors, evidence, classes, seed, inferred)
-    return [pool.submit(fit) for fit in fits], pool.submit(floors)
+    whole = to_cpu(join_tests(evidence))
+
+    def views(seen: Evidence) -> Mapping[bool, ReleaseView]:
+        if seen.redraw is not None:
+            seen = replace(seen, redraw=_share_draws(seen.redraw))
+        return {side: ReleaseView(seen, side, panel.profile) for side in (False, True)}
+
+    def fit(seen: Mapping[bool, ReleaseView], name: str) -> Posterior:
+        return panel.attackers[name].fit(seen[name.endswith(SIDE)], seed)
+
+    sample = views(sample_attack(whole, panel.profile.records))
+    return _Fits(
+        [pool.submit(partial(fit, sample, name)) for name in panel.attackers],
+        pool.submit(partial(fit_floors, evidence, classes, seed, inferred)),
+        lambda name: pool.submit(partial(fit, views(whole), name))(),
+    )
 
 
 def _share_draws(redraw: Redraw) -> Redraw:
@@ -305,23 +333,28 @@ def _undefined_metrics(panel: Panel) -> dict[str, float]:
 def _score(
     evidence: Evidence,
     panel: Panel,
-    posteriors: Sequence[Posterior],
-    floors: Floors,
+    sampled: Sequence[Posterior],
+    fits: _Fits,
     classes: int,
     alpha: float,
 ) -> PanelResult:
+    floors, is_sample = fits.floors(), len(evidence.attack.z) > panel.profile.records
     validation, test = known_rows(evidence.validation), known_rows(evidence.test)
     prior = class_frequencies(known_rows(evidence.attack).secret, classes)
-    assessments = [
-        assess(
-            replace(each, test=each.test[: len(test.secret)]),
-            *(validation, test, prior, floors.side_beliefs if _sees_side(each) else None),
-        )
-        for each in posteriors
-    ]
-    best = max(
-        assessments, key=lambda one: (one.validation_accuracy.value, one.validation_score.value)
-    )
+
+    def assess_own(posterior: Posterior) -> Assessment:
+        own = replace(posterior, test=posterior.test[: len(test.secret)])
+        side = floors.side_beliefs if _sees_side(posterior) else None
+        return assess(own, validation, test, prior, side)
+
+    posteriors = {each.name: each for each in sampled}
+    assessed = {name: assess_own(each) for name, each in posteriors.items()}
+    saw_sample = {*panel.attackers} if is_sample else set()
+    while (best := max(assessed.values(), key=_strength)).name in saw_sample:
+        saw_sample.remove(best.name)
+        posteriors[best.name] = fits.refit(best.name)
+        assessed[best.name] = assess_own(posteriors[best.name])
+    assessments = [*assessed.values()]
     leaking = _highest_leakage(assessments, floors)
     reference = floors.side_beliefs or Beliefs.from_prior(prior, validation, test)
     by_order = leakage(leaking.calibrated.test, reference.test, test, alpha)
@@ -337,7 +370,7 @@ def _score(
     if panel.other_labels is not None and evidence.other_test is not None:
         other = known_rows(evidence.other_test)
         found = {FLOOR_KEYS[1]: floors.other_label}
-        for each in posteriors:
+        for each in posteriors.values():
             decision = balanced_decision(each.test[len(test.secret) :], prior)
             found[attacker_keys(each.name)[0]] = balanced_accuracy(decision, other, classes)
         found[PRIVACY_KEYS[0]] = found[attacker_keys(best.name)[0]]
@@ -352,16 +385,21 @@ def _score(
     flags = {
         _BELOW_FLOOR: _below_floor(best, floors.attainable),
         _NOT_CONVERGED: _not_converged(best, assessments),
-        _FROZEN_NOISE: _frozen_noise(evidence, posteriors),
+        _FROZEN_NOISE: _frozen_noise(evidence, [*posteriors.values()]),
     }
     metrics = _undefined_metrics(panel) | {key: e.value for key, e in estimates.items()}
     metrics |= {key: float(bool(reason)) for key, reason in flags.items()}
     notes |= {key: reason for key, reason in flags.items() if reason}
     errors = {key: estimate.error for key, estimate in estimates.items()}
-    curves = {f"{CURVE}{p.name}": p.curve for p in posteriors if p.curve is not None}
+    curves = {f"{CURVE}{p.name}": p.curve for p in posteriors.values() if p.curve is not None}
     guesses = AttackerGuesses(best.decision, best.calibrated.test)
     informations = leaking.leakage, floors.label_leakage
     return PanelResult(metrics, errors, notes, best.name, curves, guesses, *informations)
+
+
+def _strength(one: Assessment) -> tuple[float, float]:
+    """What the strongest attacker has most of."""
+    return one.validation_accuracy.value, one.validation_score.value
 
 
 def _sees_side(attacker: Posterior | Assessment) -> bool:

@@ -21,7 +21,8 @@ class PanelProfile:
     """Data, size and training of all attackers of a panel.
 
     Attributes:
-        records: Most records of the attack split that attackers learn from.
+        records: Most records of the attack split that attackers learn from that are not networks.
+            If validation shows one of these the strongest, it learns again from all records.
         width_divisor: Networks have the problem's width divided by this number.
         steps: Most training steps of each network.
         draws: Most releases of each record for attackers that are not networks.
@@ -46,5 +47,5 @@ class PanelProfile:
 
 PROFILES: Final[Mapping[ProfileName, PanelProfile]] = {
     "quick": PanelProfile(2_000, 2, 5_000, draws=8, numbers=2**23),
-    "full": PanelProfile(2**20, 1, 12_000, draws=64, numbers=2**26),
+    "full": PanelProfile(4_000, 1, 12_000, draws=64, numbers=2**26),
 }

@@ -30,7 +30,7 @@ from privnets.adversarial.metrics import PRIVACY_KEYS, under_labels
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import AttackerGuesses, Evidence
 
-_VERSION = 6
+_VERSION = 7
 _POLL_SECONDS = 0.2
 # Fields on which raw records and the attackers' training depend.
 _FIELDS = {"problem", "seed", "train_size", "panel"}

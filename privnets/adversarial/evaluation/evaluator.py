@@ -24,7 +24,6 @@ from privnets.adversarial.records import (
     Evidence,
     Pool,
     Release,
-    attack_sample,
     known_rows,
     raw_evidence,
     select_exposure,
@@ -47,7 +46,7 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
     config = game.configs[member]
     if config.evaluation == "exact":  # no attacker trains on the release
         splits = replace(splits, attack=_NO_RECORDS, validation=_NO_RECORDS, other_test=None)
-    releaser, own = game.record_releaser(member), attack_sample(config, splits)
+    releaser = game.record_releaser(member)
     is_random = releaser.is_random(splits.attack[:_PROBED]) if len(splits.attack) else False
 
     def expose(records: NDArray[np.int64], part: str) -> AttackView:
@@ -55,20 +54,12 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
         return select_exposure(pool, records, z)
 
     released = Evidence(
-        *(expose(getattr(own, part), part) for part in PARTS),
-        other_test=None if own.other_test is None else expose(own.other_test, "other test"),
+        *(expose(getattr(splits, part), part) for part in PARTS),
+        other_test=None if splits.other_test is None else expose(splits.other_test, "other test"),
         is_random=is_random,
-        redraw=partial(releaser.release, own.attack) if is_random else None,
+        redraw=partial(releaser.release, splits.attack) if is_random else None,
     )
-    original, test = raw_evidence(pool, own), released.test
-    if pool.utility is not None and len(own.attack) < len(splits.attack):
-        whole = replace(
-            released,
-            attack=expose(splits.attack, "attack"),
-            redraw=partial(releaser.release, splits.attack) if is_random else None,
-        )
-        released = replace(released, whole=whole)
-        original = replace(original, whole=raw_evidence(pool, splits))
+    original, test = raw_evidence(pool, splits), released.test
     raw_utility = None
     if config.evaluation == "attackers":  # an exact evaluation does not use it
         on_raw, on_release = (

@@ -131,6 +131,38 @@ def test_leakage_of_gaussians_is_their_mutual_information(results):
     assert truth - 3 * error - 0.01 < found.metrics["privacy/leakage"] < truth + 3 * error
 
 
+class _Guesser(ReleaseAttacker):
+    """Reads a share of the bits that a release of them gives, and counts the records it sees."""
+
+    name = "guesser"
+
+    def __init__(self, share: float) -> None:
+        self.share, self.seen = share, []
+
+    def fit(self, view, seed):
+        self.seen.append(len(view.evidence.attack.z))
+        random, tables = np.random.default_rng(0), view.tables
+        beliefs = []
+        for part in (tables.validation, tables.test):
+            reads = random.random(len(part.x)) < self.share
+            p = np.where(reads, part.x[:, 0], 0.5).clip(0.01, 0.99)
+            beliefs.append(np.log(np.stack([1 - p, p], axis=1)))
+        return Posterior(self.name, *beliefs)
+
+
+@pytest.mark.parametrize(("share", "seen"), [(1.0, [500, 1200]), (0.5, [500])])
+def test_the_strongest_attacker_of_a_sample_learns_again_from_all_records(share, seen):
+    strong, other = _Guesser(share), _Guesser(0.9)
+    attackers, profile = {"strong": strong, "other": other}, replace(PROFILES["quick"], records=500)
+    strong.name, other.name = attackers
+    evidence = _evidence(RELEASES["secret"])
+    (result,) = filter(
+        None, score_releases([evidence], Panel({}, attackers, profile), [_config(0)], [None])
+    )
+    assert strong.seen == seen
+    assert result.strongest == ("strong" if share == 1 else "other")
+
+
 def test_area_under_curve_of_gaussians_has_its_closed_form(results):
     result, truth = results["gaussian"], norm.cdf(SHIFT / math.sqrt(2))
     error = result.standard_errors["privacy/attacker_auc"]

@@ -118,20 +118,14 @@ def test_leakage_below_the_bound_is_flagged(dependent_release, intact):
     assert "nats below the bound" in judged.notes["flag/below_bound"]
 
 
-def test_utility_is_inferred_from_the_whole_attack_split(dependent_release):
-    assert len(dependent_release.released.attack.z) == PANEL.records
-    for evidence in (dependent_release.original, dependent_release.released):
-        assert len(evidence.whole.attack.z) == 8_192
-
-
 def test_a_release_never_tells_more_of_utility_than_its_record(
     dependent_release, tmp_path, monkeypatch
 ):
     """The network of raw records learns from exchanged labels, and the game has no other."""
     monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path))
     original = dependent_release.original
-    wrong = replace(original.whole.attack, utility=1 - original.whole.attack.utility)
-    poor = replace(original, whole=replace(original.whole, attack=wrong))
+    wrong = replace(original.attack, utility=1 - original.attack.utility)
+    poor = replace(original, attack=wrong)
     replicate = _judge(replace(dependent_release, original=poor, raw_utility=None))
     assert replicate.metrics["baseline/utility_accuracy"] < 0.6
     assert replicate.metrics["utility/censored"] == 0
@@ -169,7 +163,7 @@ def test_a_small_contrast_hides_no_utility(release):
     splits = (replace(split, z=100 + 1e-2 * split.z) for split in release.original.splits)
     (usual,), (faint,) = (
         finish(fit_utility(PROBLEM, [release.config], [evidence], "test"))
-        for evidence in (replace(release.original, whole=None), Evidence(*splits))
+        for evidence in (release.original, Evidence(*splits))
     )
     assert usual.remaining_gain == 0
     assert (usual.log_p.argmax(1) == faint.log_p.argmax(1)).mean() > 0.99
