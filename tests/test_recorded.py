@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import privnets
-from sweeps.analysis.results import open_result
+from sweeps import open_result
 from sweeps.cli.main import main
 from sweeps.errors import InputError
 from sweeps.store.ledger import Ledger, list_sweeps

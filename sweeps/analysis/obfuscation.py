@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from privnets.contract import Direction
 from privnets.statistics.intervals import Array, Interval
@@ -81,11 +82,11 @@ def is_obfuscated(points: pd.DataFrame) -> pd.Series[bool]:
 def compare_with_obfuscation(result: Result) -> list[ObfuscationFinding]:
     """Compares a sweep's learned releases with each obfuscation that it has.
 
-    Privacy is compared at equal utility; utility at equal privacy, where no utility is common to
-    both curves. A curve is straight between the points that no other of it dominates: releasing
-    records by either of two points at random reaches what lies between. Only points of equal
-    records and yardstick are compared. Flagged points are left out. Intervals are free of the bias
-    of choosing the best of noisy points.
+    Privacy is compared at equal utility or utility at equal privacy, whichever the curves share
+    over the larger part of their range. A curve is straight between the points that no other of it
+    dominates: releasing records by either of two points at random reaches what lies between. Only
+    points of equal records and yardstick are compared. Flagged points are left out. Intervals are
+    free of the bias of choosing the best of noisy points.
     """
     privacy = next((m for m in result.objectives if m.startswith("privacy/")), None)
     utility = next((m for m in result.objectives if m.startswith("utility/")), None)
@@ -124,31 +125,37 @@ def _compare(
     signs = np.array([1.0 if way == "min" else -1.0 for way in objectives.values()])
     means = signs * samples.summary.mean  # smaller is better, as everywhere below
     metrics = [*objectives]
-    for compared in (1, 0):
-        equal = 1 - compared
-        reach = [_reach(means[own], compared) for own in (is_learned, ~is_learned)]
-        low, high = (max(e[0] for e in reach), min(e[1] for e in reach)) if all(reach) else (1, 0)
-        if low > high:
-            continue
-        levels = np.linspace(low, high, _LEVELS if low < high else 1)
+    levels = {compared: _common_levels(means, is_learned, compared) for compared in (1, 0)}
+    extent = np.maximum(np.ptp(means, axis=0), np.finfo(float).tiny)
+    # At equal values of the metric of which the curves have more in common.
+    compared = max(
+        levels, key=lambda c: np.ptp(levels[c]) / extent[1 - c] if len(levels[c]) else -1.0
+    )
+    metric = metrics[compared], objectives[metrics[compared]]
+    equal = 1 - compared
+    if not len(levels[compared]):
+        return ObfuscationFinding(name, settings, metric, metrics[equal])
 
-        def gap(values: Array, compared: int = compared, levels: Array = levels) -> float:
-            curves = [_curve(values[own], compared, levels) for own in (is_learned, ~is_learned)]
-            return float(signs[compared] * (curves[0] - curves[1]).mean())
+    def gap(values: Array) -> float:
+        own, other = (
+            _curve(values[w], compared, levels[compared]) for w in (is_learned, ~is_learned)
+        )
+        return float(signs[compared] * (own - other).mean())
 
-        draws = np.array([gap(signs * drawn) for drawn in samples.draw(is_student=False)])
-        difference = debiased_interval(gap(means), draws, samples.typical_freedom)
-        shown = sorted([float(signs[equal] * low), float(signs[equal] * high)])
-        metric = metrics[compared], objectives[metrics[compared]]
-        ends = shown[0], shown[1]
-        return ObfuscationFinding(name, settings, metric, metrics[equal], ends, difference)
-    return ObfuscationFinding(name, settings, (metrics[1], objectives[metrics[1]]), metrics[0])
+    draws = np.array([gap(signs * drawn) for drawn in samples.draw(is_student=False)])
+    difference = debiased_interval(gap(means), draws, samples.typical_freedom)
+    low, high = sorted(signs[equal] * levels[compared][[0, -1]])
+    ends = float(low), float(high)
+    return ObfuscationFinding(name, settings, metric, metrics[equal], ends, difference)
 
 
-def _reach(values: Array, compared: int) -> tuple[float, ...]:
-    """Ends of the other metric over the points that no other dominates; empty without points."""
-    levels, _ = _best(values, compared)
-    return (float(levels[0]), float(levels[-1])) if len(levels) else ()
+def _common_levels(means: Array, is_learned: NDArray[np.bool_], compared: int) -> Array:
+    """Values of the other metric that both curves reach, evenly spaced; empty if there are none."""
+    reach = [_best(means[own], compared)[0] for own in (is_learned, ~is_learned)]
+    if not all(len(levels) for levels in reach):
+        return np.empty(0)
+    low, high = max(levels[0] for levels in reach), min(levels[-1] for levels in reach)
+    return np.linspace(low, high, _LEVELS) if low < high else np.full(int(low == high), low)
 
 
 def _curve(values: Array, compared: int, levels: Array) -> Array:

@@ -14,8 +14,7 @@ from sweeps.analysis.results import Result
 from sweeps.analysis.tables import front_table
 from sweeps.analysis.text import field_label, metric_label
 from sweeps.report.headline import headline
-from sweeps.store.filesystem import DEFAULT_STORAGE
-from sweeps.store.ledger import Ledger
+from sweeps.store.recorded import open_ledger
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -68,10 +67,12 @@ class DisplayedResult(Result):
 def open_displayed(sweep: str, storage: str | None = None) -> DisplayedResult:
     """Reads a sweep, running or ended, from a storage directory or URI.
 
+    `recorded:NAME` reads a finished sweep that comes with the project.
+
     Raises:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
-    return DisplayedResult.read(Ledger(storage or DEFAULT_STORAGE, sweep))
+    return DisplayedResult.read(open_ledger(sweep, storage))
 
 
 def load_plots() -> ModuleType:

@@ -76,6 +76,25 @@ def test_curves_without_a_common_accuracy_are_compared_at_equal_privacy() -> Non
     assert finding.sentence.startswith(words)
 
 
+def test_curves_that_share_little_accuracy_are_compared_at_equal_privacy() -> None:
+    """All learned releases keep the accuracy, while noise loses it with the secret."""
+    random, points = np.random.default_rng(0), []
+    for place in range(4):
+        privacy = 0.9 - 0.1 * place
+        learned = {"obfuscation": "none", "strength": 0.1, "privacy_weight": WEIGHTS[place]}
+        noise = {"obfuscation": "noise", "strength": STRENGTHS[place], "privacy_weight": 1.0}
+        points.append(point(learned, 0.9 - place / 1000, privacy, random.normal(0, 0.005, (4, 2))))
+        points.append(point(noise, privacy, privacy, random.normal(0, 0.005, (4, 2))))
+    space = {"privacy_weight": {"grid": list(WEIGHTS)}}
+    study = {"name": "own", "space": space, "obfuscation": ["noise"]}
+    (finding,) = compare_with_obfuscation(build_sweep(study, IMAGES, points))
+    assert finding.equal == STRONGEST
+    assert finding.difference is not None
+    # The area between 0.9 and the diagonal over privacies from 0.6 to 0.9.
+    assert finding.difference.low <= 0.15 <= finding.difference.high
+    assert finding.difference.half < 0.02
+
+
 def test_curves_without_anything_in_common_cannot_be_compared() -> None:
     (finding,) = compare_with_obfuscation(sweep(1.0, far=2.0))
     assert finding.difference is None

@@ -30,7 +30,7 @@ SMALLER = {
     "own-fine-tuning": ["fixed.model.training.steps=3", "fixed.records=8"],
     "own-experiment": ["fixed.train_size=50"],
 }
-POINTS = {"own-fine-tuning": 9, "own-experiment": 6}  # 3 for the others
+POINTS = {"own-fine-tuning": 9, "own-experiment": 6, "own-table": 5}  # 3 for the others
 
 
 @pytest.fixture
