@@ -52,7 +52,7 @@ def list_studies(
     ] = False,
     storage: Storage = None,
 ) -> None:
-    """List the packaged studies: size, cost, and the figure that each reproduces.
+    """List the packaged studies by experiment, the quickest first, with size and cost.
 
     With --sweeps, list the sweeps of a storage: state, points, age. With --recorded, list finished
     sweeps that every command which reads results opens as recorded:NAME.
@@ -66,11 +66,18 @@ def list_studies(
 
         print_table(sweep_table(storage))
         return
+    by_experiment: dict[str, list[tuple[float, str, spec.Study]]] = {}
     for name in study_names():
         study = load(name)
-        say_wrapped(f"{name}  ({'; '.join(_facts(study))})", "    ")
-        # The rest of a description is for `sweeps show`.
-        say_wrapped(f"    {first_sentence(study.description)}{_source(study)}", "    ")
+        seconds = cost_seconds(study, validate_study(study, data=False).configs)
+        by_experiment.setdefault(study.experiment, []).append((seconds, name, study))
+    for experiment, studies in by_experiment.items():
+        say(f"{experiment}:")
+        for seconds, name, study in sorted(studies, key=lambda each: each[:2]):
+            cost = f"about {format_duration(seconds)} of one core"
+            say_wrapped(f"  {name}  ({_size(study)}; {cost})", "    ")
+            # The rest of a description is in its file.
+            say_wrapped(f"    {first_sentence(study.description)}{_source(study)}", "    ")
     say_wrapped(f"Times are those of training alone, {_START}.", "")
 
 
@@ -107,22 +114,33 @@ def fields(
         say_wrapped(f"    {field.meaning}", "    ")
 
 
-def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> None:
-    """Show the resolved study with its points, packs and cost; nothing starts.
-
-    The output is itself a study file. Points, packs and cost are comments in it.
-    """
+def show(
+    study: Study,
+    set_: Changes = None,
+    num_points: NumPoints = None,
+    yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print the resolved study, a study file itself.")
+    ] = False,
+) -> None:
+    """Show a study's points, cost and data as they are understood; nothing starts."""
     planned, missing = _plan_or_outline(load(study, set_ or ()), num_points)
-    resolved = _drop_empty(planned.study.to_dict())
+    if yaml:
+        say(dump_yaml(_resolved(planned.study)).rstrip())
+    else:
+        for line in _describe(planned, has_ids=not missing):
+            say_sentence(line.replace("\n", " "), "    ")
+    for warning in (*missing, *_gpu_warnings(planned.study.resources)):
+        say(f"Warning: {warning}", err=True)
+
+
+def _resolved(study: spec.Study) -> dict[str, Any]:
+    """A study as a mapping, with what the plan filled in and without what is empty."""
+    resolved = _drop_empty(study.to_dict())
     for key in ("search", "resources"):
         resolved[key] = _drop_empty(resolved[key])
     if "claims" in resolved:
         resolved["claims"] = [_drop_empty(claim) for claim in resolved["claims"]]
-    say(dump_yaml(resolved).rstrip())
-    for line in _comments(planned, has_ids=not missing):
-        say_sentence(f"# {line}".rstrip().replace("\n", " "), "#   ")
-    for warning in (*missing, *_gpu_warnings(planned.study.resources)):
-        say(f"Warning: {warning}", err=True)
+    return resolved
 
 
 def _plan_or_outline(study: spec.Study, num_points: int | None) -> tuple[Plan, list[str]]:
@@ -161,13 +179,11 @@ def _drop_empty(part: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in part.items() if value not in (None, "", [], {})}
 
 
-def _facts(study: spec.Study) -> Iterator[str]:
+def _size(study: spec.Study) -> str:
     points, size = study.search.num_points, grid_size(study.space)
     if points is None or study.search.algorithm == "grid":
         points = min(points or size, size)
-    yield f"{points} points x {study.replicates} replicates"
-    seconds = cost_seconds(study, validate_study(study, data=False).configs)
-    yield f"about {format_duration(seconds)} of one core"
+    return f"{points} points x {study.replicates} replicates"
 
 
 def _source(study: spec.Study) -> str:
@@ -179,7 +195,8 @@ def _source(study: spec.Study) -> str:
     return f" Reproduces {paper}{'' if figure is None else f', {name}'}."
 
 
-def _comments(plan: Plan, *, has_ids: bool) -> Iterator[str]:
+def _describe(plan: Plan, *, has_ids: bool) -> Iterator[str]:
+    """Size and cost first, then the data, the points and what the study leaves open."""
     if plan.is_adaptive:
         yield f"{format_count(plan.trainings, 'training')}, {_cost(plan)}, {_START}"
     else:
@@ -187,12 +204,13 @@ def _comments(plan: Plan, *, has_ids: bool) -> Iterator[str]:
         size = f"{format_count(points, 'point')} x {format_count(replicates, 'replicate')}"
         yield f"{size} = {format_count(plan.trainings, 'training')}"
         yield from _describe_packs(plan)
-    if defaults := ", ".join(f"{name} {_format(v)}" for name, v in _default_values(plan)):
-        yield f"left at their defaults: {defaults}"
     yield "objectives: " + ", ".join(f"{d} {metric}" for metric, d in plan.objectives.items())
     yield from (f"note: {note}" for note in plan.notes)
     if not plan.is_adaptive:
         yield from _describe_points(plan, has_ids=has_ids)
+    if defaults := ", ".join(f"{name} {_format(v)}" for name, v in _default_values(plan)):
+        yield f"left at their defaults: {defaults}"
+    yield "`sweeps show --yaml` prints the resolved study."
 
 
 def _cost(plan: Plan) -> str:
@@ -224,7 +242,7 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
     )
     low, high = (f(len(pack.replicates) for pack in packs) for f in (min, max))
     size = format_count(low, "training") if low == high else f"{low} to {high} trainings"
-    yield f"{format_count(len(packs), 'pack')} of {size}"
+    yield f"{format_count(len(packs), 'pack')} of {size}: what trains at once on one worker"
     if resources.pack != "auto":
         yield "pack size: from resources.pack of the study"
     elif curves:

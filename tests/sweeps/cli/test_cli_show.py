@@ -48,7 +48,7 @@ def run(*arguments: object) -> str:
 
 
 def test_show_prints_a_study_that_loads_as_what_was_resolved(study, tmp_path):
-    output = run("show", study, "--set", "replicates=3")
+    output = run("show", study, "--set", "replicates=3", "--yaml")
     again = tmp_path / "again.yaml"
     again.write_text(output)
     assert load(again) == make_plan(load(study, ["replicates=3"])).study
@@ -57,16 +57,16 @@ def test_show_prints_a_study_that_loads_as_what_was_resolved(study, tmp_path):
 def test_show_tells_points_packs_cost_objectives_and_notes(study):
     output = run("show", study, "--set", "resources.pack=4")
     planned = make_plan(load(study))
-    assert "# 2 points x 2 replicates = 4 trainings" in output
-    assert "# 1 pack of 4 trainings" in output
-    assert f"# about {format_duration(planned.cost_seconds())} of one core" in output
-    assert "# objectives: min privacy/membership_advantage, max utility/test_accuracy" in output
-    assert "# note: 1 of 3 points are the same as others: merged." in output
-    assert "# left at their defaults: " in output
+    assert "2 points x 2 replicates = 4 trainings" in output
+    assert "1 pack of 4 trainings: what trains at once on one worker" in output
+    assert f"about {format_duration(planned.cost_seconds())} of one core" in output
+    assert "objectives: min privacy/membership_advantage, max utility/test_accuracy" in output
+    assert "note: 1 of 3 points are the same as others: merged." in output
+    assert "left at their defaults: " in output
     assert "records 200" in output
     assert "hidden_layers" not in output
     for point in planned.points:
-        assert f"#   {point.point_id}  weight_decay {point.config.weight_decay}" in output
+        assert f"  {point.point_id}  weight_decay {point.config.weight_decay}" in output
 
 
 def test_show_plans_without_data_and_says_how_to_get_them(study, tmp_path, monkeypatch):
@@ -74,8 +74,8 @@ def test_show_plans_without_data_and_says_how_to_get_them(study, tmp_path, monke
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
     shown = run_command("show", str(study))
     assert shown.exit_code == 0, shown.stderr
-    assert "# 2 points x 2 replicates = 4 trainings" in shown.stdout
-    assert "#   weight_decay 0.1\n" in shown.stdout  # without an id, which depends on the data
+    assert "2 points x 2 replicates = 4 trainings" in shown.stdout
+    assert "  weight_decay 0.1\n" in shown.stdout  # without an id, which depends on the data
     assert "Warning: data set 'adult' cannot be used: adult.data is absent" in shown.stderr
     assert "Get it with `sweeps data fetch adult`" in shown.stderr
 
@@ -121,7 +121,7 @@ def test_show_does_not_list_every_point_of_a_large_plan(study):
         "search.algorithm=sobol", "--num-points", 64,
     )  # fmt: skip
     assert output.count("weight_decay 0.") == 40
-    assert "#   and 24 more" in output
+    assert "  and 24 more" in output
 
 
 def test_show_and_list_write_nothing(study):
@@ -132,8 +132,11 @@ def test_show_and_list_write_nothing(study):
 
 def test_list_tells_each_study_s_size_cost_and_what_it_reproduces():
     output = run("list")
-    assert all(f"{name}  (" in output for name in study_names())
-    (noise,) = (line for line in output.splitlines() if line.startswith("adult-noise "))
+    assert all(f"  {name}  (" in output for name in study_names())
+    of_membership = output.partition("membership:\n")[2]
+    assert of_membership.index("  quickstart  (") < of_membership.index("  mnist-dp-sgd  (")
+    assert output.index("adversarial:\n") < output.index("  digits-quick  (")
+    (noise,) = (line for line in output.splitlines() if line.startswith("  adult-noise "))
     assert noise.startswith("adult-noise  (7 points x 16 replicates; about ")
     assert noise.endswith(" of one core)")
     assert "Reproduces arXiv:2001.10648, figure 5." in " ".join(output.split())
@@ -241,7 +244,7 @@ def test_list_counts_no_more_points_than_a_grid_has(study, monkeypatch, num_poin
 def test_list_and_show_agree_on_what_a_study_costs(name):
     """Descriptions give no time of their own, which could differ."""
     costs = f"about {format_duration(make_plan(load(name)).cost_seconds())} of one core"
-    (listed,) = (line for line in run("list").splitlines() if line.startswith(f"{name}  ("))
+    (listed,) = (line for line in run("list").splitlines() if line.startswith(f"  {name}  ("))
     assert costs in listed
     assert costs in run("show", name)
     assert not re.search(r"minute|hour", load(name).description)
