@@ -16,6 +16,7 @@ from privnets.audit.files import AuditError
 from privnets.randomness import generator
 
 _MAX_WHOLE = 2**53
+_MAX_GROUPS = 50
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
@@ -65,6 +66,18 @@ def as_record_values(name: str, value: Any, records: int) -> NDArray[Any]:
     if pd.isna(array).any():
         raise AuditError(f"{name} must not hold missing values; give them a name of their own")
     return array
+
+
+def as_groups(value: Any, records: int) -> NDArray[np.object_]:
+    """Group of each record, as given, shape [records].
+
+    Raises:
+        AuditError: If there is not one for each record, one is missing, or there are too many.
+    """
+    groups = as_record_values("groups", value, records)
+    if (count := len(pd.unique(groups))) > _MAX_GROUPS:
+        raise AuditError(f"groups must be at most {_MAX_GROUPS}; got {count}: join some, or cut")
+    return groups.astype(object)
 
 
 def as_numbers(name: str, value: Any, expected: str = "numbers") -> Array:

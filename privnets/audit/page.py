@@ -16,8 +16,8 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from privnets.audit.groups import GROUP_METRICS
 from privnets.registry import package_version
+from privnets.statistics.groups import GROUP_METRICS
 from privnets.statistics.roc import METRICS
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from privnets.attacks.base import Family
 from privnets.attacks.view import Array, BoolArray
 from privnets.audit.evaluation import check_options
 from privnets.audit.files import AuditError
-from privnets.audit.groups import check_groups
 from privnets.audit.inputs import (
     align,
     as_array,
+    as_groups,
     as_records,
     describe_equal_records,
     take_records,
@@ -153,7 +153,7 @@ def _check_records(
         groups = x.iloc[:, known.index(groups)]
     if groups is not None:
         values["groups"] = groups
-        check_groups(groups, records)
+        as_groups(groups, records)
     values = align(values, dict.fromkeys(values, ("record",)))
     targets = as_array("y", values["y"])
     if pd.isna(targets).any():

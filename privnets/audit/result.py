@@ -20,11 +20,11 @@ from privnets.attacks.view import Array, BoolArray
 from privnets.audit import page, sentences
 from privnets.audit.files import SAVED, AuditError
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
-from privnets.audit.groups import largest_disparities, measure_groups
 from privnets.audit.model_signals import ModelSignals
 from privnets.audit.selection import EPSILON, ScoredAttacks
 from privnets.audit.sentences import EXPOSED_RATE, EXPOSURE
-from privnets.statistics.roc import CONVENTIONS, METRICS, RATE_OF, Convention, ScoredTrials, flatten
+from privnets.statistics.groups import Group, largest_differences
+from privnets.statistics.roc import CONVENTIONS, METRICS, RATE_OF, Convention, flatten
 
 _SIGNED = ("loss", "confidence", "logit", "score")
 
@@ -37,6 +37,7 @@ GATED: Final = {
 """Metrics that a limit may be about, with the range of their values."""
 
 _ROC_POINTS = 41
+_MIN_GROUP = 30
 
 
 class AuditResult:
@@ -287,26 +288,41 @@ class AuditResult:
         Raises:
             AuditError: If no groups were given.
         """
-        return measure_groups(*self._strongest_trials, self._given_groups)
+        rows: dict[Any, dict[str, Any]] = {}
+        for name, group in self._by_group.items():
+            members, others = group.sides
+            rows[name] = {"members": members, "non_members": others, "note": ""}
+            if min(members, others) < _MIN_GROUP:
+                rows[name]["note"] = (
+                    f"too small: {_MIN_GROUP} members and {_MIN_GROUP} others are needed"
+                )
+            else:
+                rows[name] |= flatten(group.intervals())
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("group")
 
     @cached_property
     def disparity(self) -> pd.DataFrame:
         """Largest difference of each metric between two groups; no row if fewer are large enough.
 
         Columns: `highest` and `lowest`, the groups; `difference` with `.ci_low` and `.ci_high`,
-        which hold for all pairs of groups at once.
+        which hold for the largest true difference, whichever groups it is of.
         """
-        return largest_disparities(*self._strongest_trials, self._given_groups, self.groups)
-
-    @property
-    def _given_groups(self) -> NDArray[np.object_]:
-        if self.models.groups is None:
-            raise AuditError("no groups were given; name them by groups=")
-        return self.models.groups
+        large = self.groups.index[self.groups["note"] == ""]
+        if len(large) < 2:
+            return pd.DataFrame()
+        found = largest_differences({name: self._by_group[name] for name in large})
+        rows = {
+            metric: {"highest": highest, "lowest": lowest, **flatten({"difference": difference})}
+            for metric, (highest, lowest, difference) in found.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("metric")
 
     @cached_property
-    def _strongest_trials(self) -> tuple[ScoredTrials, BoolArray]:
-        return self._attacks.combine(self._attacks.choose("advantage", self.family))
+    def _by_group(self) -> dict[Any, Group]:
+        if self.models.groups is None:
+            raise AuditError("no groups were given; name them by groups=")
+        chosen = self._attacks.choose("advantage", self.family)
+        return Group(*self._attacks.combine(chosen)).split(self.models.groups)
 
     def positive_predictive_value(self, prevalence: float, rate: float = 0.01) -> pd.DataFrame:
         """Probability that a record that an attack calls a member at a false-positive rate is one.

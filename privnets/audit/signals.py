@@ -13,8 +13,7 @@ from scipy.special import expit, logit
 
 from privnets.attacks.view import Array, BoolArray
 from privnets.audit.files import SAVED, AuditError, read_columns
-from privnets.audit.groups import check_groups
-from privnets.audit.inputs import align, as_numbers, as_record_values
+from privnets.audit.inputs import align, as_groups, as_numbers, as_record_values
 from privnets.audit.model_signals import (
     ModelSignals,
     choose_limit,
@@ -117,7 +116,7 @@ def load_signals(
         notes=notes,
         labels=classes,
         probabilities=stacked,
-        groups=check_groups(columns["groups"], truth.shape[1]) if "groups" in columns else None,
+        groups=as_groups(columns["groups"], truth.shape[1]) if "groups" in columns else None,
     )
 
 

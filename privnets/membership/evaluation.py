@@ -41,6 +41,7 @@ from privnets.membership.trials import (
     AttackScore,
     Guesses,
     Trials,
+    combine_strongest,
     guess,
     score_guesses,
     signed_advantage,
@@ -242,7 +243,7 @@ def _attack(
     table.metrics["flag/constant_attack"] = float(bool(constant))
     if constant:
         table.notes["flag/constant_attack"] = f"equal scores for all trials: {', '.join(constant)}"
-    decision = _strongest([guesses.decision for guesses in answers], trials.member)
+    decision = _strongest_decision(answers, trials.member)
     strongest = signed_advantage(decision, trials.member, shared_models=shared_models)
     table.set_metric("privacy/membership_advantage", strongest)
     error, member = trials.by_model["error"], trials.by_model["member"]
@@ -258,7 +259,7 @@ def _add_groups(
 ) -> None:
     """Sets the metrics of each group of records."""
     member, shared = observed.trials.member, observed.shared_models
-    decision = _strongest([each.decision for each in guesses], member)
+    decision = _strongest_decision(guesses, member)
     metrics = group_metrics(
         config, observed.records, guesses, decision, member, shared_models=shared
     )
@@ -318,21 +319,10 @@ def _low_rates(table: MetricTable, prefix: str, score: AttackScore) -> None:
             table.set_metric(key, power)
 
 
-def _strongest(decisions: Sequence[Tensor], member: Tensor) -> Tensor:
+def _strongest_decision(guesses: Sequence[Guesses], member: Tensor) -> Tensor:
     """For each half of the records, the decisions of the best attack on the other half."""
-    strongest = decisions[0].clone()
-    half = torch.arange(len(member), device=member.device) % 2
-    for judged in (0, 1):
-        other = half != judged
-        advantages = [_advantage(d[other], member[other]) for d in decisions]
-        best = decisions[max(range(len(advantages)), key=advantages.__getitem__)]
-        strongest[half == judged] = best[half == judged]
-    return strongest
-
-
-def _advantage(decision: Tensor, member: Tensor) -> float:
-    yes = decision.double()
-    return float(yes[member].mean() - yes[~member].mean())
+    halves = torch.arange(len(member), device=member.device) % 2
+    return combine_strongest(guesses, member, halves).decision
 
 
 def flag_beaten_bounds(table: MetricTable, scores: Mapping[str, AttackScore]) -> None:

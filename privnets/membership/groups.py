@@ -1,24 +1,23 @@
-"""Leakage by group: success of attacks on the records of each class or subgroup."""
+"""Metrics of leakage by group: success of attacks on the records of each class or subgroup."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from privnets import data
 from privnets.membership.config import (
     DISPARITY,
-    GROUP_METRICS,
     LARGEST_GROUP,
     MembershipConfig,
     too_few_non_members,
 )
-from privnets.membership.trials import Guesses, score_guesses, signed_advantage
+from privnets.membership.trials import Guesses, combine_strongest
 from privnets.statistics.estimates import Estimate
+from privnets.statistics.groups import Group, cross_chosen_extremes
+from privnets.statistics.roc import RATE_OF, ScoredTrials
 
 # Attacked records that a group needs, half of them on each side of the choice of groups.
 _LEAST_RECORDS = 10
@@ -49,75 +48,32 @@ def group_metrics(
     """
     assert config.groups is not None
     codes, names = data.groups(config.data_form, config.groups)
-    own = torch.from_numpy(codes)[records.cpu()].to(member.device)
+    own = codes[records.cpu().numpy()]
+    strongest = combine_strongest(guesses, member, torch.from_numpy(own).to(member.device))
+    score, yes, inside = (each.T.cpu().numpy() for each in (strongest.score, decision, member))
+    groups = Group(ScoredTrials(score, inside, shared_models=shared_models), yes).split(own)
+    large = {code: each for code, each in groups.items() if len(each) >= _LEAST_RECORDS}
     found: GroupMetrics = {}
     for code, keys in enumerate(config.group_keys()):
-        inside = own == code
-        if reason := _why_too_small(int(inside.sum()), names[code]):
-            found |= dict.fromkeys(keys, reason)
+        if code not in large:
+            count = len(groups[code]) if code in groups else 0
+            found |= dict.fromkeys(keys, _too_small(count, names[code]))
             continue
-        others = ~inside if bool((~inside).any()) else inside
-        best = max(guesses, key=lambda each: _advantage(each.decision[others], member[others]))
-        chosen = Guesses(best.score[inside], best.decision[inside])
-        score = score_guesses(chosen, member[inside], shared_models=shared_models)
-        advantage = signed_advantage(decision[inside], member[inside], shared_models=shared_models)
-        rates = [
-            too_few_non_members(score.non_members, rate) or score.low_rates[rate]
-            for rate in map(float, (key.rpartition("_")[2] for key in GROUP_METRICS[2:]))
-        ]
-        found |= zip(keys, (advantage, score.auc, *rates), strict=True)
-    return found | _extremes(own, decision, member, shared_models=shared_models)
-
-
-def _extremes(
-    own: Tensor, decision: Tensor, member: Tensor, *, shared_models: bool
-) -> GroupMetrics:
-    """Largest advantage of a group, and its excess over the smallest.
-
-    Both groups are chosen on one half of the records and measured on the other, and vice versa:
-    the largest of several estimates would be too large.
-    """
-    groups = [code for code in sorted(set(own.tolist())) if (own == code).sum() >= _LEAST_RECORDS]
-    if len(groups) < 2:
+        estimates, others = large[code].estimates(), len(large[code].trials.others)
+        for key, (metric, estimate) in zip(keys, estimates.items(), strict=True):
+            reason = too_few_non_members(others, RATE_OF[metric]) if metric in RATE_OF else None
+            found[key] = reason or estimate
+    if len(large) < 2:
         reason = f"fewer than two groups have {_LEAST_RECORDS} attacked records; raise records"
-        return {LARGEST_GROUP: reason, DISPARITY: reason}
-    rank = torch.zeros_like(own)
-    for code in groups:
-        rank[own == code] = torch.arange(int((own == code).sum()), device=own.device)
-    halves = [
-        [
-            signed_advantage(decision[part], member[part], shared_models=shared_models)
-            for part in (((own == code) & (rank % 2 == side)) for code in groups)
-        ]
-        for side in (0, 1)
-    ]
-    largest, excess = [], []
-    for chosen, measured in (halves, halves[::-1]):
-        order = np.argsort([each.value for each in chosen], kind="stable")
-        low, high = measured[order[0]], measured[order[-1]]
-        largest.append(high)
-        excess.append(Estimate(high.value - low.value, math.hypot(high.error, low.error)))
-    return {LARGEST_GROUP: _average(largest), DISPARITY: _average(excess)}
-
-
-def _average(halves: Sequence[Estimate]) -> Estimate:
-    """Mean of two values whose errors may be common, as those of shared models are."""
-    return Estimate(
-        float(np.mean([each.value for each in halves])),
-        float(np.mean([each.error for each in halves])),
+        return found | {LARGEST_GROUP: reason, DISPARITY: reason}
+    return found | dict(
+        zip((LARGEST_GROUP, DISPARITY), cross_chosen_extremes(list(large.values())), strict=True)
     )
 
 
-def _why_too_small(records: int, name: str) -> str:
-    """Reason if too few records of a group are attacked; else empty."""
-    if records >= _LEAST_RECORDS:
-        return ""
+def _too_small(records: int, name: str) -> str:
+    """Reason why a group with so few attacked records has no metrics."""
     return (
         f"{records} attacked records belong to {name}, and at least {_LEAST_RECORDS} are needed; "
         "raise records"
     )
-
-
-def _advantage(decision: Tensor, member: Tensor) -> float:
-    yes = decision.double()
-    return float(yes[member].mean() - yes[~member].mean())

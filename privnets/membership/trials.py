@@ -6,7 +6,7 @@ models, and vice versa, so no target model is among its own shadows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,11 +18,10 @@ from torch import Tensor
 
 from privnets.attacks.base import SIDES, TOO_FEW_REFERENCES, Attack
 from privnets.attacks.view import AttackerView, BoolArray, References, Training
-from privnets.membership.config import FALSE_POSITIVE_RATES
 from privnets.membership.models import MAX_COMPONENTS
 from privnets.points import Curve
 from privnets.statistics.estimates import Estimate
-from privnets.statistics.roc import ScoredTrials, best_threshold
+from privnets.statistics.roc import RATE_OF, ScoredTrials, best_threshold
 
 _MIN_SHADOWS = 2
 _CURVE_RATES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 400, 500, 600, 700, 850)
@@ -282,6 +281,30 @@ def partners(draw: Tensor) -> Tensor:
     return partner
 
 
+def combine_strongest(guesses: Sequence[Guesses], member: Tensor, parts: Tensor) -> Guesses:
+    """For each part of the records, answers of the attack that is strongest on the others.
+
+    The largest of several advantages would be too large. A single part chooses for itself.
+
+    Args:
+        member: Whether the record was in the training set, shape [R, J].
+        parts: Number of the part of each record, shape [R].
+    """
+    score, decision = guesses[0].score.clone(), guesses[0].decision.clone()
+    for part in sorted(set(parts.tolist())):
+        own = parts == part
+        others = own if bool(own.all()) else ~own
+        known = member[others]
+        best = max(guesses, key=lambda each: _advantage(each.decision[others], known))
+        score[own], decision[own] = best.score[own], best.decision[own]
+    return Guesses(score, decision)
+
+
+def _advantage(decision: Tensor, member: Tensor) -> float:
+    yes = decision.double()
+    return float(yes[member].mean() - yes[~member].mean())
+
+
 @dataclass(frozen=True)
 class AttackScore:
     """Scores of one attack.
@@ -308,10 +331,11 @@ def score_guesses(guesses: Guesses, member: Tensor, *, shared_models: bool) -> A
         each.T.cpu().numpy() for each in (guesses.score, member, guesses.decision)
     )
     trials = ScoredTrials(score, inside, shared_models=shared_models)
+    found = trials.estimates(decision)
     return AttackScore(
-        trials.advantage_estimate(decision),
-        trials.area_estimate,
-        {rate: trials.rate_estimate(rate) for rate in FALSE_POSITIVE_RATES},
+        found["advantage"],
+        found["auc"],
+        {rate: found[key] for key, rate in RATE_OF.items()},
         len(trials.others),
         Curve(_CURVE_RATES, tuple(trials.read_rate(step / 1000) for step in _CURVE_RATES)),
     )

@@ -159,6 +159,12 @@ class ScoredTrials:
         powers = {key: self.true_positive_rate(rate) for key, rate in RATE_OF.items()}
         return {"advantage": self.advantage(decision), "auc": self.area(), **powers}
 
+    def estimates(self, decision: BoolArray) -> dict[str, Estimate]:
+        """The same with standard errors in place of intervals."""
+        powers = {key: self.rate_estimate(rate) for key, rate in RATE_OF.items()}
+        advantage = self.advantage_estimate(decision)
+        return {"advantage": advantage, "auc": self.area_estimate, **powers}
+
     def area(self) -> Interval:
         """Area under the ROC curve.
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import privnets
+from privnets.membership.config import GROUP_METRICS
 from privnets.membership.groups import group_metrics
 from privnets.membership.trials import Guesses
 from privnets.references import user_files
@@ -65,6 +66,29 @@ def test_the_exposed_group_is_found_and_the_disparity_is_that_of_both():
     assert found["privacy/largest_group_advantage"].value == 1
     south = found["privacy/group/south/membership_advantage"].value
     assert found["privacy/group_disparity"].value == pytest.approx(1 - south, abs=0.05)
+
+
+def test_an_audit_and_a_sweep_have_the_same_numbers_of_the_same_outputs():
+    """Scores of four levels, of which the upper two are far more likely for members."""
+    random = np.random.default_rng(2)
+    member, south = random.random((MODELS, RECORDS)) < 0.5, np.arange(RECORDS) >= 50
+    is_high = random.random(member.shape) < np.where(member, 0.8, np.where(south, 0.4, 0.1))
+    score = 2.0 * is_high + (random.random(member.shape) < 0.5)
+    wards = np.where(south, "south", "north_1")
+    table = privnets.audit_signals(
+        {"score": score}, member, groups=wards, family="threshold"
+    ).groups.rename(columns={"advantage": "membership_advantage"})
+
+    columns = [torch.from_numpy(each.T) for each in (score, score >= 2, member)]
+    records, guesses = torch.arange(100, 100 + RECORDS), Guesses(*columns[:2])
+    found = group_metrics(config("ward"), records, [guesses], *columns[1:], shared_models=True)
+    compared = 0
+    for ward in table.index:
+        for metric in GROUP_METRICS:
+            value = found[f"privacy/group/{ward}/{metric}"].value
+            assert value == pytest.approx(table.loc[ward, metric], abs=1e-12)
+            compared += 1
+    assert compared == 8
 
 
 def test_without_differences_the_disparity_is_about_zero():
