@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from privnets.attacks.base import Attack
-from privnets.attacks.view import Array, AttackerView, BoolArray, SavedOutputs
+from privnets.attacks.view import Array, AttackerView, BoolArray, SavedOutputs, margins
 from privnets.randomness import generator
 
 MIN_KNOWN: Final = 40
@@ -226,10 +226,7 @@ def _columns(view: AttackerView, outputs: SavedOutputs, target: int) -> list[Arr
     if outputs.probabilities is not None:
         logs = np.log(np.maximum(outputs.probabilities[target], _LEAST))
         columns += _both_orders(logs)
-        rows, labels = np.arange(len(logs)), _labels(outputs)
-        others = logs.copy()
-        others[rows, labels] = -np.inf
-        columns.append(logs[rows, labels] - others.max(1))
+        columns.append(margins(logs, _labels(outputs)))
     return columns
 
 

@@ -293,6 +293,15 @@ def share_below(values: Array, rivals: Array) -> Array:
     return np.where(np.isnan(values), np.nan, shares)
 
 
+def margins(values: Array, labels: IntArray) -> Array:
+    """Value of the true class minus the largest other one, shape [R], of values [R, C]."""
+    rows = np.arange(len(values))
+    rivals = values.copy()
+    rivals[rows, labels] = -np.inf
+    distances: Array = values[rows, labels] - rivals.max(1)
+    return distances
+
+
 def _companions(member: BoolArray, judged: IntArray) -> IntArray:
     """Models of the other side that are left out together with a judged one, shape [T, R].
 

@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import Parallel, delayed
 
 from privnets.attacks.base import Family
-from privnets.attacks.view import Array, BoolArray
+from privnets.attacks.view import Array, BoolArray, margins
 from privnets.audit.evaluation import check_options
 from privnets.audit.files import AuditError
 from privnets.audit.inputs import (
@@ -254,8 +254,7 @@ def _signals(
         return {"loss": residuals / (2 * max(float(scale), 1e-300))}, None
     values = [_align(output, _labels_of(outputs[0])) for output in outputs]
     if outputs[0].kind == "margins":
-        margins = [_true_margins(value, labels) for value in values]
-        return {"score": np.stack(margins)}, None
+        return {"score": np.stack([_true_margins(value, labels) for value in values])}, None
     return {PROBABILITIES: np.stack(values)}, labels
 
 
@@ -302,14 +301,8 @@ def _align(output: ModelOutputs, classes: Sequence[Any]) -> Array:
 
 
 def _true_margins(values: Array, labels: NDArray[np.int64]) -> Array:
-    """Decision value of the true class minus the largest other one."""
-    if values.ndim == 1:
-        return np.where(labels == 1, values, -values)
-    rows = np.arange(len(values))
-    rivals = values.copy()
-    rivals[rows, labels] = -np.inf
-    margins: Array = values[rows, labels] - rivals.max(1)
-    return margins
+    """Margins of decision values [R, C], or of those [R] of the second of two classes."""
+    return np.where(labels == 1, values, -values) if values.ndim == 1 else margins(values, labels)
 
 
 def _describe_equal_models(outputs: Sequence[ModelOutputs]) -> tuple[str, ...]:
