@@ -109,7 +109,7 @@ def format_value(value: object) -> str:
 
 
 def describe_choices(names: Iterable[str], given: object = None) -> str:
-    """Lists the allowed names, with a hint if `given` resembles one of them.
+    """Lists the allowed names; one that `given` resembles comes first, with a hint.
 
     Of more than 20 names only those most similar to `given` are listed.
     """
@@ -117,12 +117,13 @@ def describe_choices(names: Iterable[str], given: object = None) -> str:
     if not choices:
         return "none"
     text = str(given)[:_MAX_VALUE_LENGTH]  # difflib takes quadratic time
-    closest = _closest(text, choices)
-    hint = f" (did you mean {closest}?)" if closest else ""
-    if len(choices) <= _MAX_CHOICES:
-        return f"one of {', '.join(choices)}{hint}"
-    similar = difflib.get_close_matches(text, choices, n=_SIMILAR_CHOICES, cutoff=0.0)
-    return f"one of {', '.join(similar)} and {len(choices) - len(similar)} others{hint}"
+    shown, others = choices, ""
+    if len(choices) > _MAX_CHOICES:
+        shown = difflib.get_close_matches(text, choices, n=_SIMILAR_CHOICES, cutoff=0.0)
+        others = f" and {len(choices) - len(shown)} others"
+    if closest := _closest(text, choices):
+        shown = [f"{closest} (did you mean {closest}?)", *(n for n in shown if n != closest)]
+    return f"one of {', '.join(shown)}{others}"
 
 
 def _closest(text: str, choices: Sequence[str]) -> str:

@@ -269,6 +269,8 @@ def _true_classes(output: ModelOutputs, y: NDArray[Any]) -> NDArray[np.int64] | 
     if (labels < 0).any():
         wrong, known = y[labels < 0].tolist()[0], ", ".join(map(repr, classes[:5]))
         hint = "" if output.classes is not None else "; a regression needs outputs='predictions'"
+        if hint and y.dtype.kind in "iuf" and (y.min(), y.max()) == (1, len(classes)):
+            hint = "; classes count from 0, so subtract 1 from y"
         raise AuditError(
             f"y holds {wrong!r}, which is not among the model's classes: {known}{hint}"
         )

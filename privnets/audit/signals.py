@@ -333,8 +333,9 @@ def _check_classes(value: Any, records: int, classes: int) -> NDArray[np.int64]:
     numbers = as_record_values("labels", numbers, records)
     wrong = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= classes)
     if wrong.any():
+        hint = "; subtract 1" if (numbers.min(), numbers.max()) == (1, classes) else ""
         raise AuditError(
-            f"labels must be classes from 0 to {classes - 1}; got {numbers[wrong][0]:g}"
+            f"labels must be classes from 0 to {classes - 1}; got {numbers[wrong][0]:g}{hint}"
         )
     return numbers.astype(np.int64)
 

@@ -23,13 +23,16 @@ _EXAMPLES: Final = 3
 _LISTED: Final = 8
 _MAX_MISSING: Final = 5
 _HARDLY: Final = "case, blanks, hidden or similar characters"
-# Cyrillic and Greek letters whose capitals or small letters look like Latin ones.
+# Cyrillic and Greek letters, of which a capital or small one looks Latin; dashes; quotes.
 _SIMILAR: Final = str.maketrans(
     "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455"
-    "\u03b1\u03b2\u03b5\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7",
-    "abekmhopctyxijs" + "abeiknoptyx",
+    "\u03b1\u03b2\u03b5\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u0131"
+    "\u2010\u2012\u2013\u2014\u2212\u2018\u2019\u201c\u201d",
+    "abekmhopctyxijsabeiknoptyxi-----''\"\"",
+    "\ufe0e\ufe0f",  # variants of a symbol
 )
 _DIGIT: Final = re.compile(r"\d")
+_WITH_DIGIT: Final = re.compile(r".*\d.*", re.DOTALL)
 _WHOLE: Final = re.compile(r"[-+]?\d+")
 # Digits, perhaps in groups of three, and signs, currency or a unit around them.
 _LIKE_NUMBER: Final = re.compile(
@@ -61,14 +64,14 @@ _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d.*)?")
 _LIKE_DATE: Final = re.compile(
     r"\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?(?:[T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: .*)?"
     r"|\d{1,2}[-. ]+[A-Za-z]{3,9}\.?[-, ]+\d{2,4}(?: .*)?|[A-Za-z]{3,9}\.? \d{1,2},? \d{4}(?: .*)?"
-    r"|\d{1,2}:\d\d(?::\d\d.*)?"
+    r"|\d{1,2}:\d\d(?::\d\d.*)?|(?:0?[1-9]|1[0-2])[-/.](?:19|20)\d\d"
 )
 _FORMS: Final = (
     {"decimal": "."},
     {"decimal": ","},
     {"thousands": ","},
     *({"decimal": ",", "thousands": each} for each in ". "),
-    *({"thousands": each} for each in " '_\u00a0\u202f\u2019"),
+    *({"thousands": each} for each in " '_\u00a0\u2009\u202f\u2019"),
 )
 
 
@@ -227,9 +230,9 @@ def _fitting_forms(texts: Sequence[str], form: TableFormat) -> list[str] | None:
     return ways or None
 
 
-def _share(counts: pd.Series[int], *patterns: re.Pattern[str]) -> float:
-    """Share of the values, or of the different ones, that have one of the forms."""
-    matched = np.array([any(each.fullmatch(text) for each in patterns) for text in counts.index])
+def _share(counts: pd.Series[int], pattern: re.Pattern[str]) -> float:
+    """Share of the values, or of the different ones, that have a form."""
+    matched = np.array([pattern.fullmatch(text) is not None for text in counts.index])
     return max(float(matched.mean()), float(counts[matched].sum()) / int(counts.sum()))
 
 
@@ -288,18 +291,20 @@ def text_remarks(columns: pd.DataFrame, stated: Sequence[str] = ()) -> tuple[str
     remarks = []
     if variants := differing_texts(columns.columns.to_series(), case=True):
         remarks.append(f"names of columns differ in {_HARDLY} only: {variants}.")
+    with_digits: list[str] = []
     for name, column in columns.items():
+        if kind_of(column) == "numbers" and name not in stated and _are_dates(column):
+            remarks.append(
+                f"column {name} has numbers such as {int(column.max())}; if they are dates, set "
+                f'dates: [{name}] and date_format: "%Y%m%d".'
+            )
         if kind_of(column) != "categories":
             continue
         texts = column.dropna().astype(str)
         counts = texts.str.strip().value_counts()
-        have_digits = len(counts) and _share(counts, _MAYBE_NUMBER, _RANGE) >= _HALF
-        if name not in stated and have_digits and _are_labels(counts):
-            examples = sorted(filter(_DIGIT.search, counts.index))  # codes with 0 come first
-            listed = " and ".join(map(repr, examples[:2]))
-            remarks.append(
-                f"column {name} has codes or ranges such as {listed}; they count as categories."
-            )
+        if name not in stated and len(counts) and _share(counts, _WITH_DIGIT) >= _HALF:
+            examples = sorted(filter(_DIGIT.search, counts.index))[:2]
+            with_digits.append(f"{name} ({' and '.join(map(repr, examples))})")
         if variants := differing_texts(texts, case=True):
             remarks.append(f"column {name} has values that differ in {_HARDLY} only: {variants}.")
         if len(named := counts[counts.index.isin(NOT_AVAILABLE)]):
@@ -308,7 +313,17 @@ def text_remarks(columns: pd.DataFrame, stated: Sequence[str] = ()) -> tuple[str
                 f"column {name} has {listed}, which count as values; "
                 f"missing_values: {list(named.index)} makes them missing."
             )
+    if with_digits:
+        remarks.append(f"texts with digits count as categories: {_listed(with_digits)}.")
     return tuple(remarks)
+
+
+def _are_dates(numbers: pd.Series[Any]) -> bool:
+    """Whether all numbers are like 20240131."""
+    known = numbers.dropna()
+    days, months = known % 100, known // 100 % 100
+    are_dates = known.between(1900_01_01, 2100_12_31) & days.between(1, 31) & months.between(1, 12)
+    return bool(len(known) and (known % 1 == 0).all() and are_dates.all())
 
 
 def differing_texts(column: pd.Series[Any], *, case: bool) -> str:

@@ -43,6 +43,7 @@ TRUTHS: Final = {
 
 _INTEGER: Final = r"^[-+]?\d+$"
 _CODE: Final = r"^[-+]?0\d+$"
+_MONTH: Final = r"^(?:0[1-9]|1[0-2])\.(?:19|20)\d\d$"  # as 01.2024
 _LONG: Final = r"^[-+]?\d{16,}(?:\.0*)?$"  # 2**53 has 16 digits
 _SEPARATORS: Final = ";\t|,"
 _BLOCK: Final = 2**27  # bytes; a record must fit
@@ -79,7 +80,9 @@ class TableFormat(UserForm):
 
     separator: str = ","
     decimal: Literal[".", ","] = "."
-    thousands: Literal[",", ".", " ", "'", "_", "\u00a0", "\u202f", "\u2019"] | None = None
+    thousands: Literal[",", ".", " ", "'", "_", "\u00a0", "\u2009", "\u202f", "\u2019"] | None = (
+        None
+    )
     encoding: str = "utf-8"
     missing_values: Names = ()
     dates: Names = ()
@@ -374,10 +377,13 @@ def _to_pandas(column: pa.ChunkedArray) -> pd.Series[Any]:
 
 
 def _as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Numbers from texts; None for codes and for whole numbers that would be rounded."""
+    """Numbers from texts; None for codes, months, and whole numbers that would be rounded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    months = pc.match_substring_regex(values, _MONTH)
+    if pc.all(months).as_py() and pc.any(pc.starts_with(values, "0")).as_py():
+        return None
     if not pc.all(pc.match_substring_regex(values, _INTEGER)).as_py():
         long = values.filter(pc.match_substring_regex(values, _LONG)).to_pylist()
         is_rounded = any(Decimal(float(text)) != Decimal(text) for text in long)

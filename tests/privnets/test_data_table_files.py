@@ -65,6 +65,8 @@ def column(folder):
         (["3", "?"], {"missing_values": ["?"], "missing": "replace"}, [3, 3]),
         (["3", "NA"], {"missing": "replace"}, [3, 3]),
         ([str(2**63), "0"], {}, [2.0**63, 0]),
+        (["10.2024", "12.1999"], {}, [10.2024, 12.1999]),
+        (["01.2024", "0.5"], {}, [1.2024, 0.5]),
     ],
 )
 def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings, expected):
@@ -130,6 +132,9 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         (["2020-01-31"], {}, r"dates or times as '2020-01-31'; expected dates: \[c\];"),
         (["31.01.2020", "01.02.2020"], {}, r"dates: \[c\] and date_format"),
         (["3 Jan 2020"], {}, "date_format"),
+        (["01/2024", "12/2024"], {}, "dates or times as '01/2024'"),
+        (["01.2024", "12.2024"], {}, "dates or times as '01.2024'"),
+        (["1\u2009200", "3"], {}, r'set thousands: "\\u2009"\)'),
         (["12:30"], {}, "dates or times as '12:30'"),
         (["31/01/2020"], {"dates": ["c"]}, "dates: got 'c', where 40 values have another format"),
         (["now", "2020-01-01"], {"dates": ["c"]}, "20 values have another format: 'now'"),
@@ -210,16 +215,16 @@ def test_many_codes_are_categories(column, form):
 @pytest.mark.parametrize(
     ("values", "remark"),
     [
-        (
-            ["00123", "10115"],
-            "column c has codes or ranges such as '00123' and '10115'; they count",
-        ),
-        (["<30", ">30", "NO"], "codes or ranges such as '<30' and '>30'; they count as categories"),
-        (["24-35 years", "9 years"], "codes or ranges such as '24-35 years' and '9 years'"),
-        (["12A", "3B", "7"], "codes or ranges such as '12A' and '3B'"),
-        (["20C", "68F"], "codes or ranges such as '20C' and '68F'"),
-        (["10.0.33.157", "192.168.100.200"], r"codes or ranges such as '10\.0"),
-        (["10-20", "x", "20-30"], "codes or ranges such as '10-20' and '20-30'"),
+        (["00123", "10115"], r"with digits count as categories: c \('00123' and '10115'\)\."),
+        (["<30", ">30", "NO"], r"as categories: c \('<30' and '>30'\)"),
+        (["24-35 years", "9 years"], r"as categories: c \('24-35 years' and '9 years'\)"),
+        (["12A", "3B", "7"], r"as categories: c \('12A' and '3B'\)"),
+        (["20C", "68F"], r"as categories: c \('20C' and '68F'\)"),
+        (["20 \u00b0C", "68 \u00b0F"], r"as categories: c \('20 .C' and '68 .F'\)"),
+        (["10.0.33.157", "192.168.100.200"], r"as categories: c \('10\.0"),
+        (["10-20", "x", "20-30"], r"as categories: c \('10-20' and '20-30'\)"),
+        (["1.2\u00d710^3", "3\u00d710^2"], "as categories: c .'1.2"),
+        (["20240131", "20240228"], r'c has numbers such as 20240228; .* dates: \[c\] .*"%Y%m%d"'),
         (["NA", "DE"], r"column c has 'NA' 20 times.*missing_values: \['NA'\]"),
         (["nan", "None", "x", "nan"], "c has 'nan' 20 times and 'None' 10 times.*'nan', 'None'"),
         (["yes", "Yes", "no", "no "], "case, blanks, .*: 'Yes' and 'yes', 'no' and 'no '"),
@@ -229,6 +234,9 @@ def test_many_codes_are_categories(column, form):
         (["yes", "\u0443es"], r"similar characters only: 'yes' and '\\u0443es'"),
         (["\u0412\u043e", "Bo"], r"similar characters only: 'Bo' and '\\u0412\\u043e'"),
         (["\u041c\u043e\u0441", "\u043c\u043e\u0441"], r"only: '\u041c\u043e\u0441' and '\u043c"),
+        (["it's", "it\u2019s"], r'characters only: "it\'s" and .it\\u2019s'),
+        (["a-b", "a\u2013b"], r"characters only: 'a-b' and 'a\\u2013b'"),
+        (["\u2665", "\u2665\ufe0f"], r"characters only: '\\u2665' and '\\u2665\\ufe0f'"),
         (["\uff39\uff45\uff53", "yes"], r"characters only: 'yes' and '\\uff39\\uff45\\uff53'"),
     ],
 )
@@ -242,7 +250,7 @@ def test_values_that_may_mean_something_else_are_remarked(column, values, remark
 def test_categories_that_the_study_names_are_not_remarked(column, values):
     column(values, categorical=["c"])
     remarks = data.info(TableReference(table="t.csv", target="y", categorical=("c",))).remarks
-    assert not [remark for remark in remarks if "codes or ranges" in remark]
+    assert not [remark for remark in remarks if "with digits" in remark]
 
 
 def test_names_that_look_alike_are_remarked(folder):

@@ -207,6 +207,11 @@ TREE = DecisionTreeClassifier(random_state=0).fit(X, Y)
         ((TREE, X, Y, MEMBER), {"references": 3}, "references must be at least 4; got 3"),
         ((TREE, X, Y + 5, MEMBER), {"map": map}, "not among the model's classes"),
         ((TREE.predict_proba, X, Y, MEMBER), {}, "cannot be cloned; give fit="),
+        (
+            (TREE.predict_proba, X, Y + 1, MEMBER),
+            {"fit": lambda x, y, seed: TREE.predict_proba},
+            r"y holds 2, which .* classes: 0, 1; classes count from 0, so subtract 1",
+        ),
         ((TREE, X, np.where(MEMBER, Y, np.nan), MEMBER), {}, "y must not hold missing values"),
         (
             (lambda x: Y, X, Y, MEMBER),

@@ -169,6 +169,7 @@ def test_wrong_probabilities_are_refused(values: np.ndarray, message: str) -> No
     [
         (None, "labels are needed"),
         (changed(LABELS, 0, 3), "classes from 0 to 2; got 3"),
+        (LABELS + 1, "classes from 0 to 2; got 3; subtract 1"),
         (changed(LABELS, 0, -1), "classes from 0 to 2; got -1"),
         (changed(LABELS, 0, 0.5), "classes from 0 to 2; got 0.5"),
         (LABELS[:5], r"labels must have shape \[60\]"),

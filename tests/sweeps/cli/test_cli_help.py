@@ -28,7 +28,10 @@ def test_help_names_the_commands():
         ),
         (("shwo", "quickstart"), "got the command shwo; expected one of show"),
         (("run",), "study: got no value; expected a value.\nName of a packaged study"),
-        (("run", "quickstart", "--nmae", "a"), "got the option --nmae; expected one of --address"),
+        (
+            ("run", "quickstart", "--nmae", "a"),
+            "got the option --nmae; expected one of --name (did you mean",
+        ),
         (("submit", "--address"), "--address: got no value; expected http://HEAD:8265."),
         (
             ("serve", "--port", "70000"),
@@ -44,7 +47,10 @@ def test_help_names_the_commands():
         (("claims", "--format", "rst"), "--format: got rst; expected one of markdown, text."),
         (("list", "--sweeps=3"), "--sweeps: got a value; expected none."),
         (("show", "quickstart", "two"), "(two); expected sweeps show [OPTIONS]"),
-        (("data", "fetsh"), "got the command fetsh; expected one of fetch, list (did you mean f"),
+        (
+            ("data", "fetsh"),
+            "got the command fetsh; expected one of fetch (did you mean fetch?), l",
+        ),
         (("data", "fetch", "adult", "--data"), "See `sweeps data fetch --help`."),
     ],
 )

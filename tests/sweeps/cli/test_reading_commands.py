@@ -186,7 +186,7 @@ def test_bad_input_gets_one_message_and_writes_nothing(run, tmp_path, arguments,
 def test_a_misspelt_sweep_gets_the_names_there_are(run):
     code, _, errors = run("pareto", "mad-up")
     assert code == 2
-    assert "choose one of made-up, other (did you mean made-up?)" in errors
+    assert "choose one of made-up (did you mean made-up?), other" in errors
 
 
 def test_an_unfinished_sweep_says_so(tmp_path, storage, monkeypatch, capsys):
