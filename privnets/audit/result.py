@@ -290,7 +290,8 @@ class AuditResult:
         """
         rows: dict[Any, dict[str, Any]] = {}
         for name, group in self._by_group.items():
-            members, others = group.sides
+            sides = group.trials.inside, group.trials.outside
+            members, others = (int(side.any(0).sum()) for side in sides)
             rows[name] = {"members": members, "non_members": others, "note": ""}
             if min(members, others) < _MIN_GROUP:
                 rows[name]["note"] = (

@@ -51,29 +51,23 @@ def group_metrics(
     own = codes[records.cpu().numpy()]
     strongest = combine_strongest(guesses, member, torch.from_numpy(own).to(member.device))
     score, yes, inside = (each.T.cpu().numpy() for each in (strongest.score, decision, member))
-    groups = Group(ScoredTrials(score, inside, shared_models=shared_models), yes).split(own)
-    large = {code: each for code, each in groups.items() if len(each) >= _LEAST_RECORDS}
+    whole = Group(ScoredTrials(score, inside, shared_models=shared_models), yes)
+    large = {code: each for code, each in whole.split(own).items() if len(each) >= _LEAST_RECORDS}
     found: GroupMetrics = {}
     for code, keys in enumerate(config.group_keys()):
         if code not in large:
-            count = len(groups[code]) if code in groups else 0
-            found |= dict.fromkeys(keys, _too_small(count, names[code]))
+            reason = (
+                f"{(own == code).sum()} attacked records belong to {names[code]}, and at least "
+                f"{_LEAST_RECORDS} are needed; raise records"
+            )
+            found |= dict.fromkeys(keys, reason)
             continue
         estimates, others = large[code].estimates(), len(large[code].trials.others)
         for key, (metric, estimate) in zip(keys, estimates.items(), strict=True):
-            reason = too_few_non_members(others, RATE_OF[metric]) if metric in RATE_OF else None
-            found[key] = reason or estimate
+            too_few = too_few_non_members(others, RATE_OF[metric]) if metric in RATE_OF else None
+            found[key] = too_few or estimate
     if len(large) < 2:
         reason = f"fewer than two groups have {_LEAST_RECORDS} attacked records; raise records"
         return found | {LARGEST_GROUP: reason, DISPARITY: reason}
-    return found | dict(
-        zip((LARGEST_GROUP, DISPARITY), cross_chosen_extremes(list(large.values())), strict=True)
-    )
-
-
-def _too_small(records: int, name: str) -> str:
-    """Reason why a group with so few attacked records has no metrics."""
-    return (
-        f"{records} attacked records belong to {name}, and at least {_LEAST_RECORDS} are needed; "
-        "raise records"
-    )
+    largest, excess = cross_chosen_extremes(list(large.values()))
+    return found | {LARGEST_GROUP: largest, DISPARITY: excess}

@@ -39,23 +39,13 @@ class Group:
         """Number of records."""
         return int(self.decision.shape[1])
 
-    @property
-    def sides(self) -> tuple[int, int]:
-        """Number of records that were a member of a training set, and of those that were not."""
-        members, others = (
-            int(side.any(0).sum()) for side in (self.trials.inside, self.trials.outside)
-        )
-        return members, others
-
-    def select(self, records: BoolArray) -> Group:
-        """Returns the trials of some records, as dependent as all are."""
-        trials = self.trials.select(records, self.trials.inflation)
-        return Group(trials, self.decision[:, records])
-
     def split(self, labels: NDArray[Any]) -> dict[Any, Group]:
         """Groups of records of one label, by label in ascending order; labels have shape [R]."""
-        ordered = sorted(pd.unique(labels), key=lambda each: (str(type(each)), each))
-        return {label: self.select(labels == label) for label in ordered}
+        groups = {}
+        for label in sorted(pd.unique(labels), key=lambda each: (str(type(each)), each)):
+            trials = self.trials.select(labels == label, self.trials.inflation)
+            groups[label] = Group(trials, self.decision[:, labels == label])
+        return groups
 
     def estimates(self) -> dict[str, Estimate]:
         """Value and standard error of each of `GROUP_METRICS`."""
@@ -90,11 +80,10 @@ def largest_differences(groups: Mapping[Any, Group]) -> dict[str, tuple[Any, Any
             (high, low): rates[high][metric] - rates[low][metric]
             for high, low in permutations(groups, 2)
         }
-        highest, lowest = max(pairs, key=lambda pair: pairs[pair].value)
+        best = max(pairs, key=lambda pair: pairs[pair].value)
         low = max(0.0, *(each.low for each in pairs.values()))
         high = max(each.high for each in pairs.values())
-        found = Interval(pairs[highest, lowest].value, low, high)
-        largest[metric] = highest, lowest, found
+        largest[metric] = *best, Interval(pairs[best].value, low, high)
     return largest
 
 
@@ -104,26 +93,16 @@ def cross_chosen_extremes(groups: Sequence[Group]) -> tuple[Estimate, Estimate]:
     Both groups are chosen on every other record and measured on the others, and vice versa: the
     largest of several estimates would be too large on average.
     """
+    parts = [group.split(np.arange(len(group)) % 2) for group in groups]
     halves = [
-        [_advantage(group.select(np.arange(len(group)) % 2 == side)) for group in groups]
+        [each[side].trials.advantage_estimate(each[side].decision) for each in parts]
         for side in (0, 1)
     ]
-    largest, excess = [], []
+    pairs = []
     for chosen, measured in (halves, halves[::-1]):
         order = np.argsort([each.value for each in chosen], kind="stable")
         low, high = measured[order[0]], measured[order[-1]]
-        largest.append(high)
-        excess.append(high - low)
-    return _average(largest), _average(excess)
-
-
-def _advantage(group: Group) -> Estimate:
-    return group.trials.advantage_estimate(group.decision)
-
-
-def _average(halves: Sequence[Estimate]) -> Estimate:
-    """Mean of two values whose errors may be common, as those of shared models are."""
-    return Estimate(
-        float(np.mean([each.value for each in halves])),
-        float(np.mean([each.error for each in halves])),
-    )
+        pairs.append([(each.value, each.error) for each in (high, high - low)])
+    # Errors of both halves may be common, as those of shared models are: they do not average out.
+    largest, excess = np.mean(pairs, axis=0).tolist()
+    return Estimate(*largest), Estimate(*excess)
