@@ -321,9 +321,10 @@ def text_remarks(columns: pd.DataFrame, stated: Sequence[str] = ()) -> tuple[str
 def _are_dates(numbers: pd.Series[Any]) -> bool:
     """Whether all numbers are like 20240131."""
     known = numbers.dropna()
+    if not len(known) or known.min() < 1900_01_01 or known.max() > 2100_12_31:
+        return False
     days, months = known % 100, known // 100 % 100
-    are_dates = known.between(1900_01_01, 2100_12_31) & days.between(1, 31) & months.between(1, 12)
-    return bool(len(known) and (known % 1 == 0).all() and are_dates.all())
+    return bool((days.between(1, 31) & months.between(1, 12) & (known % 1 == 0)).all())
 
 
 def differing_texts(column: pd.Series[Any], *, case: bool) -> str:

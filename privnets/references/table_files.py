@@ -239,7 +239,9 @@ def _is_record(
     """Whether some names are like the values below them, and no name differs from those."""
     found = False
     # Columns of numbers decide soonest.
-    named = sorted(zip(names, columns, values, strict=True), key=lambda each: each[2].dtype == "O")
+    named = sorted(
+        zip(names, columns, values, strict=True), key=lambda each: each[2].dtype.kind == "O"
+    )
     for name, column, each in named:
         likeness = _likeness(name.strip(), column, each, form)
         if likeness is False:
