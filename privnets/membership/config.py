@@ -39,11 +39,13 @@ Mechanism = Literal["output_perturbation", "dp_sgd"]
 Augmentation = Literal["none", "shift", "flip_and_shift"]
 
 _MODEL_FIELDS = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
-_MECHANISM_FIELDS: Final[Mapping[Mechanism, frozenset[str]]] = {
+MECHANISM_FIELDS: Final[Mapping[Mechanism, frozenset[str]]] = {
     "output_perturbation": frozenset({"delta", "neighbours", "clip"}),
     "dp_sgd": frozenset({"delta", "neighbours", "clip", "sample_rate"}),
 }
-PRIVACY_FIELDS: Final = frozenset({"mechanism"}.union(*_MECHANISM_FIELDS.values()))
+"""Fields that each mechanism uses."""
+
+PRIVACY_FIELDS: Final = frozenset({"mechanism"}.union(*MECHANISM_FIELDS.values()))
 """Fields without effect where `epsilon` is null."""
 
 OBSERVING_FIELDS: Final = frozenset({"metrics", "groups"})
@@ -178,7 +180,7 @@ class MembershipConfig(ExperimentConfig):
         model = self.target_model
         used = model.fields
         if self.private_mechanism is not None:
-            used = used | _MECHANISM_FIELDS[self.private_mechanism]
+            used = used | MECHANISM_FIELDS[self.private_mechanism]
             if self.private_mechanism == "dp_sgd":
                 used = used | model.private_fields
             used = used | ({"mechanism"} if len(model.mechanisms) > 1 else frozenset())

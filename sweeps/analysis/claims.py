@@ -24,7 +24,13 @@ from privnets.statistics.intervals import LEVEL, Array, Interval
 from privnets.statistics.replicates import Summary
 from sweeps.analysis.obfuscation import is_obfuscated
 from sweeps.analysis.tables import describe_config, varying_fields
-from sweeps.analysis.text import format_count, format_number, format_setting
+from sweeps.analysis.text import (
+    field_label,
+    format_count,
+    format_number,
+    format_setting,
+    metric_label,
+)
 from sweeps.analysis.trends import (
     ONE_REPLICATE,
     Effect,
@@ -177,13 +183,16 @@ def _judge(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
 
 
 def _describe_quantity(claim: Claim) -> str:
+    metric = metric_label(claim.metric)
     if claim.axis is not None:
-        return f"Spearman's correlation of {claim.metric} with {claim.axis}"
+        return f"Spearman's correlation of {metric} with {field_label(claim.axis)}"
     if claim.above is None:
-        return claim.metric
-    other = "its value" if claim.above == claim.metric else claim.above
-    places = [f"{name} = {format_setting(value)}" for name, value in claim.elsewhere.items()]
-    return f"{claim.metric} minus {other}" + (f" at {', '.join(places)}" if places else "")
+        return metric
+    other = "its value" if claim.above == claim.metric else metric_label(claim.above)
+    places = [
+        f"{field_label(name)} = {format_setting(value)}" for name, value in claim.elsewhere.items()
+    ]
+    return f"{metric} minus {other}" + (f" at {', '.join(places)}" if places else "")
 
 
 def _judge_mean(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
@@ -261,7 +270,9 @@ def _judge_some_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
     is_beyond = ((wide_high < low) | (wide_low > high)).any(axis=1)
     described = "; ".join(
         f"{name} {_describe_range(each)}"
-        for name, each in zip([_describe_quantity(claim), *claim.given], ranges, strict=True)
+        for name, each in zip(
+            [_describe_quantity(claim), *map(metric_label, claim.given)], ranges, strict=True
+        )
     )
     verdict: Verdict = "cannot tell"
     if len(sample.values) < 2:
@@ -292,20 +303,20 @@ def _nearest_point(summary: Summary, low: Array, high: Array) -> int:
 
 def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> tuple[_Judgement, Effect]:
     """Judges the trend of a metric along a swept field, and measures its effect."""
-    column = f"config/{axis}"
+    column, name = f"config/{axis}", field_label(axis)
     if column not in replicates.columns:
         raise _UnmeasurableError(f"no replicate has {column}")
     sample = _read_metric(replicates, claim.metric, claim.where)
     position = pd.to_numeric(sample.points[column], errors="coerce").astype("float64")
     if position.isna().all():
-        raise _UnmeasurableError(f"the values of {axis} have no order")
+        raise _UnmeasurableError(f"the values of {name} have no order")
     measured = sample.values.columns[position[sample.values.columns].notna()]
     sample = replace(sample, values=sample.values[measured], errors=sample.errors[measured])
-    undefined = _undefined_values(axis, position, position[sample.undefined])
+    undefined = _undefined_values(name, position, position[sample.undefined])
     groups, pooled = group_points(sample.points, sample.values, sample.errors, position, column)
     if not groups:
         gap = f"; it is {undefined}" if undefined else ""
-        reason = f"{claim.metric} is known at fewer than two values of {axis}{gap}"
+        reason = f"{metric_label(claim.metric)} is known at fewer than two values of {name}{gap}"
         raise _UnmeasurableError(reason)
     trend = limit_trend(_mean_over_seeds(mean_trend(groups), sample), groups)
     change = _mean_over_seeds(mean_change(groups), sample)
@@ -319,7 +330,7 @@ def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> tuple[_Ju
     effect = measure_effect(groups, pooled, change, departures)
     why = (
         f"{reason} (mean over {_replicates(sample)}; {describe_extent(groups, pooled)}). "
-        f"The metric changes by {change} {describe_ends(axis, effect)}."
+        f"The metric changes by {change} {describe_ends(name, effect)}."
     )
     return (verdict, trend, why + _remarks(sample, undefined)), effect
 
@@ -356,7 +367,7 @@ def _read_metric(replicates: pd.DataFrame, metric: str, where: Mapping[str, obje
     is_shared = test_sets["test_set"].dropna().duplicated().any()
     if is_scored and is_shared and errors[measured].isna().any(axis=None):
         raise _UnmeasurableError(
-            f"replicates share test records, whose error in {metric} is unknown"
+            f"replicates share test records, whose error in {metric_label(metric)} is unknown"
         )
     return _Sample(
         rows.drop_duplicates("point_id").set_index("point_id"),

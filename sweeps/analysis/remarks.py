@@ -207,7 +207,7 @@ def _compare_with(bounds: Bounds, metric: str, points: pd.DataFrame) -> str:
     """A constraint and the range of a metric, in words."""
     limits = ((">=", bounds.at_least), ("<=", bounds.at_most))
     ends = " and ".join(f"{sign} {end:g}" for sign, end in limits if end is not None)
-    wanted = f"{metric} must be {ends}"
+    wanted = f"{metric_label(metric)} must be {ends}"
     values = points.get(metric, pd.Series(dtype=float)).dropna()
     if values.empty:
         return f"{wanted} and is undefined"

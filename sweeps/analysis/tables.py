@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privnets.membership.config import MECHANISM_FIELDS, PRIVACY_FIELDS
 from privnets.statistics.intervals import Interval
-from sweeps.analysis.text import format_setting
+from sweeps.analysis.text import field_label, format_setting, short_ids
 from sweeps.study.search_space import is_shared
 
 if TYPE_CHECKING:
@@ -113,19 +114,29 @@ def add_judges(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
 def _cells(
     points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str], others: Sequence[str] = ()
 ) -> list[tuple[str, ...]]:
+    shown = short_ids(points["point_id"])
     return [
         (
             *(format_metric(row, metric) for metric in metrics),
             *(_setting_cell(row, field) for field in fields),
             *(_plain_cell(row[other]) for other in others),
-            str(row["point_id"]),
+            shown[row["point_id"]],
         )
         for row in points.to_dict("records")
     ]
 
 
 def own_fields(row: Row, fields: Sequence[str]) -> list[str]:
-    """The fields that have an effect: an obfuscation has its strength, records and yardstick."""
+    """The fields that have an effect.
+
+    An obfuscation has its strength, records and yardstick. Training without epsilon has no
+    mechanism, and each mechanism has fields of its own.
+    """
+    if "config/epsilon" in row and "config/mechanism" in row:
+        epsilon = row["config/epsilon"]
+        is_private = epsilon is not None and not math.isnan(epsilon)
+        used = MECHANISM_FIELDS[row["config/mechanism"]] | {"mechanism"} if is_private else ()
+        fields = [f for f in fields if f in used or f not in PRIVACY_FIELDS]
     if (kind := row.get(OBFUSCATION)) is None:
         return list(fields)
     others = {"obfuscation": True, STRENGTH: kind != "none"}
@@ -170,7 +181,7 @@ def evenly_spaced(count: int, limit: int) -> list[int]:
 def describe_config(row: Row, fields: Sequence[str]) -> str:
     """Values of the fields in which points differ, as `field = value`."""
     own = own_fields(row, fields)
-    values = [f"{field} = {format_setting(row.get(f'config/{field}'))}" for field in own]
+    values = [f"{field_label(f)} = {format_setting(row.get(f'config/{f}'))}" for f in own]
     return ", ".join(values) or "the only point"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Real
 
 _MAX_LABEL_LENGTH = 32
@@ -40,6 +40,14 @@ def metric_label(metric: str) -> str:
 def field_label(field: str) -> str:
     """A configuration field's name for people; dots reach into mappings."""
     return _NAMES.get(field, field.rsplit(".", 1)[-1].replace("_", " "))
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Each id's first six letters, or as many as tell all of them apart."""
+    full = list(dict.fromkeys(ids))
+    longest = max(map(len, full), default=0)
+    length = next((n for n in range(6, longest) if len({i[:n] for i in full}) == len(full)), None)
+    return {each: each[:length] for each in full}
 
 
 def format_count(number: float, noun: str) -> str:

@@ -20,7 +20,13 @@ from sweeps.analysis.tables import (
     row_interval,
     select_records,
 )
-from sweeps.analysis.text import field_label, format_setting, metric_label, setting_as_number
+from sweeps.analysis.text import (
+    field_label,
+    format_setting,
+    metric_label,
+    setting_as_number,
+    short_ids,
+)
 from sweeps.report.contents import ReportContents
 from sweeps.report.figures.releases import IMAGES_FILE, UnusableError, read_images
 from sweeps.report.tables import flag_texts
@@ -44,6 +50,7 @@ def explorer_data(report: ReportContents, artifacts: str = "", runs: str = "") -
     return {
         "columns": list(_columns(report, points)),
         "ids": points["point_id"].tolist(),
+        "shown": [*short_ids(points["point_id"]).values()],
         "artifacts": artifacts,
         "runs": runs,
         "thumbnails": _thumbnails(report),

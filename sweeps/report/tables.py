@@ -28,7 +28,7 @@ from sweeps.analysis.tables import (
     limit_rows,
     row_interval,
 )
-from sweeps.analysis.text import format_setting
+from sweeps.analysis.text import format_setting, metric_label, short_ids
 from sweeps.report.figures.curves import CurveSet
 from sweeps.store.reader import Note
 
@@ -74,8 +74,9 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
         *("in-loop adversary (no measure of privacy)", "point"),
     )
     flags = flag_texts(points)
+    shown = short_ids(points["point_id"])
     cells = [
-        _attacker_cells(row, fields, names, [*others.values()], raised)
+        (*_attacker_cells(row, fields, names, [*others.values()], raised), shown[row["point_id"]])
         for row, raised in list(zip(rows, flags, strict=True))[:_MAX_ATTACKER_ROWS]
     ]
     table = limit_rows(columns, cells, len(rows), _MAX_ATTACKER_ROWS)
@@ -120,7 +121,6 @@ def _attacker_cells(
         _largest({name: accuracy.value for name, accuracy in accuracies.items()}) or "unknown",
         *(accuracy.plus_minus for accuracy in accuracies.values()),
         row_interval(row, "diagnostic/adversary_balanced_accuracy").plus_minus,
-        str(row["point_id"]),
     )
 
 
@@ -188,7 +188,7 @@ def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[st
             kind,
             own[0].reason,
             str(len({note.point_id for note in own})),
-            "\n".join(sorted({note.key for note in own})),
+            "\n".join(sorted({metric_label(note.key) for note in own})),
             configs[own[0].point_id],
         )
         for (kind, _), own in entries[:MAX_ROWS]
@@ -221,11 +221,11 @@ def _reasons(
     points = result.points.loc[result.points["status"] == status]
     own = result.replicates[result.replicates["point_id"].isin(points["point_id"])]
     reasons = own.groupby("point_id")[column].agg(["first", "count", "size"])
-    joined = points.join(reasons, on="point_id")
+    joined, shown = points.join(reasons, on="point_id"), short_ids(result.points["point_id"])
     for _, group in joined.groupby(["first", "count", "size"], sort=False):
         row = group.iloc[0].to_dict()
         reason = f"{row['first']} ({row['count']} of {row['size']} replicates {verb})"
-        yield describe_config(row, fields), reason, str(len(group)), str(row["point_id"])
+        yield describe_config(row, fields), reason, str(len(group)), shown[row["point_id"]]
 
 
 def facts_table(result: Result) -> Table:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from plotly.colors import sample_colorscale
 
 from privnets.contract import Direction
@@ -41,11 +41,15 @@ TRIVIAL = "floor: trivial model"
 SEARCHED = "searching, not confirmed"
 """Name of the points that a search tried, beside those that it confirmed."""
 
-CUT = "interval goes on"
-"""Name of the arrows at intervals that are cut at an edge."""
+CUT, BEYOND = "interval goes on", "beyond the edge"
+"""Names of the arrows at intervals that an edge cuts, and at points that lie beyond it."""
+
+KNOB_RATIO = 10.0
+"""Ratio of the ends of a positive knob from which its axis is logarithmic."""
 
 Errors = tuple[NDArray[np.float64], NDArray[np.float64]]
 _PADDING = 0.05
+_MIN_USUAL, _FAR = 4, 30.0
 _BETTER: dict[Direction, str] = {"min": "smaller is better", "max": "larger is better"}
 
 
@@ -155,18 +159,18 @@ def metric_axis(
     levels: Sequence[float] = (),
     pale: Sequence[float] = (),
 ) -> ChartAxis:
-    """Axis of a metric that shows all points, their theoretical bounds, and other levels.
+    """Axis of a metric that holds all points with their intervals, and other levels.
 
-    Intervals of few replicates may be much wider than the range of the points, and so may the
-    values of `pale` points, which a search did not confirm; see `view_limits`.
+    Theoretical bounds and the values of `pale` points, which a search did not confirm, may lie far
+    from the points; see `view_limits`.
     """
     values = points[metric].to_numpy(dtype=np.float64)
-    log = is_wide(values)
+    log = is_wide(_without_outliers(values[np.isfinite(values)]))
     below, above = interval_errors(points, metric) or (np.zeros_like(values),) * 2
-    ends = np.concatenate([values - below, values + above, pale])
+    ends = np.concatenate([values - below, values + above])
     bounds = points[points.columns.intersection([METRIC_BOUNDS.get(metric, "")])]
-    visible = np.concatenate([values, levels, bounds.to_numpy(dtype=np.float64).ravel()])
-    limits = view_limits(visible, ends, log=log)
+    far = np.concatenate([pale, bounds.to_numpy(dtype=np.float64).ravel()])
+    limits = view_limits(values, ends, far, levels, log=log)
     if limits is not None and not log:
         margin, (least, greatest) = _PADDING * (limits[1] - limits[0]), metric_range(metric)
         limits = max(limits[0], least - margin), min(limits[1], greatest + margin)
@@ -175,25 +179,48 @@ def metric_axis(
 
 
 def view_limits(
-    values: NDArray[np.float64], ends: NDArray[np.float64], *, log: bool = False
+    values: NDArray[np.float64],
+    ends: ArrayLike = (),
+    far: ArrayLike = (),
+    levels: ArrayLike = (),
+    *,
+    log: bool = False,
 ) -> tuple[float, float] | None:
-    """Limits with padding of an axis that shows every finite value; None without one.
+    """Limits with padding of an axis; None without a finite value.
 
-    The ends of intervals are shown as far beyond the values as these are spread.
+    They hold the values but for outliers, and the levels. Ends of intervals and other far
+    numbers are shown as far beyond as the values are spread, or twice as far as most ends reach.
     """
+    parts = [np.asarray(part, dtype=np.float64) for part in (values, ends, far, levels)]
     if log:
-        known, reach = (np.log10(numbers[numbers > 0]) for numbers in (values, ends))
-        limits = view_limits(known, reach)
+        logs = [np.log10(part[part > 0]) for part in parts]
+        limits = view_limits(logs[0], logs[1], logs[2], logs[3])
         return limits and (10 ** limits[0], 10 ** limits[1])
-    known, reach = values[np.isfinite(values)], ends[np.isfinite(ends)]
+    known, reach, others, lines = (part[np.isfinite(part)] for part in parts)
     if not len(known):
         return None
+    known = np.concatenate([_without_outliers(known), lines])
     first, last = float(known.min()), float(known.max())
-    spread = last - first or math.inf
+    beyond = np.sort(np.maximum(first - reach, reach - last).clip(0))
+    usual = beyond[(len(beyond) - 1) // 2] if len(beyond) else 0.0
+    spread = max(last - first, 2 * float(usual)) or math.inf
+    reach = np.concatenate([reach, others])
     low = max(float(reach.min(initial=first)), first - spread)
     high = min(float(reach.max(initial=last)), last + spread)
     padding = _PADDING * (high - low) or 1e-3 * max(1.0, abs(high))
     return low - padding, high + padding
+
+
+def _without_outliers(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values without a tenth, at least one, if these lie far from all the others."""
+    ordered = np.sort(values)
+    kept = len(values) - max(1, len(values) // 10)
+    if kept < _MIN_USUAL:
+        return values
+    widths = ordered[kept - 1 :] - ordered[: len(values) - kept + 1]
+    start = int(widths.argmin())
+    is_far = 0 < _FAR * widths[start] < np.ptp(values)
+    return ordered[start : start + kept] if is_far else values
 
 
 def is_wide(values: NDArray[np.float64], ratio: float = 100.0) -> bool:
@@ -233,6 +260,7 @@ def cut_ends(panel: ChartPanel) -> Iterator[ChartSeries]:
     for series in panel.series:
         if len(series.x) > MAX_DETAILED_POINTS:
             continue
+        yield from _points_beyond(panel, series)
         for is_across, errors, axis in (
             (True, series.x_errors, panel.x),
             (False, series.y_errors, panel.y),
@@ -254,6 +282,41 @@ def cut_ends(panel: ChartPanel) -> Iterator[ChartSeries]:
                 if len(edges):
                     style: dict[str, Any] = {"symbol": symbol, "size": 7, "hover": []}
                     yield ChartSeries(x, y, CUT, series.color, **style)
+
+
+def _points_beyond(panel: ChartPanel, series: ChartSeries) -> Iterator[ChartSeries]:
+    """Arrows at the edge for markers beyond it; points that were only searched have none."""
+    if not series.symbol or series.name.startswith(SEARCHED) or panel.x.date:
+        return
+    x, y = (np.asarray(each, dtype=np.float64) for each in (series.x, series.y))
+    edges = [axis.limits or (-math.inf, math.inf) for axis in (panel.x, panel.y)]
+    for is_beyond, symbol in (
+        (x < edges[0][0], "triangle-left"),
+        (x > edges[0][1], "triangle-right"),
+        (y < edges[1][0], "triangle-down"),
+        (y > edges[1][1], "triangle-up"),
+    ):
+        if is_beyond.any():
+            yield ChartSeries(
+                x[is_beyond].clip(*edges[0]),
+                y[is_beyond].clip(*edges[1]),
+                BEYOND,
+                series.color,
+                symbol=symbol,
+                hollow=True,
+                hover=list(itertools.compress(series.hover or (), is_beyond)),
+            )
+
+
+def is_in_view(panel: ChartPanel, series: ChartSeries) -> bool:
+    """Whether some point of a series, or of a line through it, may lie within a panel's axes."""
+    for axis, values in ((panel.x, series.x), (panel.y, series.y)):
+        if axis.limits is not None and not axis.date:
+            known = np.asarray(values, dtype=np.float64)
+            known = known[np.isfinite(known)]
+            if len(known) and (known.max() < axis.limits[0] or known.min() > axis.limits[1]):
+                return False
+    return True
 
 
 def hover_texts(points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]) -> list[str]:

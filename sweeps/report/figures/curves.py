@@ -23,7 +23,7 @@ from sweeps.analysis.tables import (
     varying_fields,
 )
 from sweeps.analysis.text import field_label, label_setting, setting_as_number
-from sweeps.report.figures.charts import ColorScale, is_wide
+from sweeps.report.figures.charts import KNOB_RATIO, ColorScale, is_wide
 from sweeps.study.search_space import is_shared
 
 CURVE_FIELDS = ("privacy_weight", "tradeoff")
@@ -176,12 +176,23 @@ def field_numbers(points: pd.DataFrame, field: str) -> NDArray[np.float64]:
     return np.array([setting_as_number(value) for value in points[f"config/{field}"]])
 
 
+def most_varied(points: pd.DataFrame, fields: Sequence[str]) -> str:
+    """The numeric field with most values, those along curves first; empty without one."""
+    counts = {field: points[f"config/{field}"].nunique() for field in fields}
+    numeric = [
+        field
+        for field, count in counts.items()
+        if count > 1 and not np.isnan(field_numbers(points, field)).any()
+    ]
+    return max(numeric, key=lambda field: (counts[field], field in CURVE_FIELDS), default="")
+
+
 def field_scale(points: pd.DataFrame, fields: Sequence[str]) -> ColorScale | None:
     """Colors by the first of the fields that is a number at every point; None without one."""
     for field in fields:
         numbers = field_numbers(points, field)
         if np.isfinite(numbers).all():
-            return ColorScale(numbers, field_label(field), log=is_wide(numbers))
+            return ColorScale(numbers, field_label(field), log=is_wide(numbers, KNOB_RATIO))
     return None
 
 

@@ -31,6 +31,7 @@ from sweeps.report.figures.charts import (
     BLUE,
     BOUND,
     GREY,
+    KNOB_RATIO,
     MAX_DETAILED_POINTS,
     ORANGE,
     PURPLE,
@@ -53,11 +54,17 @@ from sweeps.report.figures.curves import (
     field_scale,
     group_points,
     label_settings,
+    most_varied,
     obfuscation_curves,
 )
 from sweeps.report.figures.plotly_charts import plotly_page
 from sweeps.report.figures.png_charts import chart_png
-from sweeps.report.figures.tradeoff import level_series, obfuscation_series, upright_floors
+from sweeps.report.figures.tradeoff import (
+    level_series,
+    obfuscation_series,
+    setting_texts,
+    upright_floors,
+)
 
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
@@ -72,7 +79,6 @@ _BOUND: dict[str, Any] = {"color": BLUE, "symbol": "diamond", "hollow": True, "s
 _RANK = "rank, best first"
 _POSITION = "position on the axis"
 _MAX_TICKS = 5
-_KNOB_RATIO = 20.0
 _STEPS: Mapping[Direction, Literal["hv", "vh"]] = {"min": "hv", "max": "vh"}
 
 
@@ -108,6 +114,11 @@ def front_chart(
         "flagged": rows.loc[~best & flagged],
         "Pareto front": rows.loc[best],
     }
+    knob = most_varied(rows.loc[best & ~is_obfuscated(rows)], fields)
+    texts = setting_texts(rows.loc[best], [knob] if knob else [])
+    is_noise = is_obfuscated(rows.loc[best])
+    texts = ["" if noise else text for text, noise in zip(texts, is_noise, strict=False)]
+    named = f", {field_label(knob)} beside" if texts else ""
     panels = []
     for x, y in pairs:
         x_axis, y_axis = (_front_axis(rows, metric, objectives) for metric in (x, y))
@@ -118,7 +129,8 @@ def front_chart(
         if len(names) == 2 and {x, y} == set(names):
             if attained is not None:
                 name = "attained by half the replicates"
-                series.append(front_edge(attained, x, y, objectives, name, PURPLE, "dash"))
+                edge = front_edge(attained, x, y, objectives, name, PURPLE, "dash")
+                series.append(replace(edge, hidden=True))
             name = "edge of the front"
             series.append(
                 front_edge(parts["Pareto front"], x, y, objectives, name, ORANGE, "solid")
@@ -128,7 +140,12 @@ def front_chart(
             for name, part in parts.items()
             if len(part) or name in ("dominated", "Pareto front")
         ]
-        series[-1] = replace(series[-1], hollow=flagged[best].tolist())
+        series[-1] = replace(
+            series[-1],
+            name=f"{series[-1].name}{named}",
+            hollow=flagged[best].tolist(),
+            texts=texts,
+        )
         series += obfuscation_series(obfuscation_curves(rows), (x, y, rows))
         series += _bounds(rows.loc[best], x, y)
         panels.append(ChartPanel(x_axis, y_axis, series))
@@ -138,9 +155,11 @@ def front_chart(
 def _front_axis(rows: pd.DataFrame, metric: str, objectives: Objectives) -> ChartAxis:
     """Axis that shows all points but those that a search tried far from what it confirmed."""
     searching, shown = is_only_searched(rows), rows.loc[~is_only_searched(rows)]
-    levels = shown[floor_of(metric)].tolist() if floor_of(metric) in shown else []
+    floors = shown[floor_of(metric)].tolist() if floor_of(metric) in shown else []
     pale = rows.loc[searching, metric].tolist()
-    return metric_axis(shown, metric, objectives, levels, pale=pale)
+    if metric.startswith("privacy/"):
+        return metric_axis(shown, metric, objectives, floors, pale=pale)
+    return metric_axis(shown, metric, objectives, pale=[*pale, *floors])
 
 
 def save_chart(chart: Chart, path: Path) -> None:
@@ -238,9 +257,9 @@ def field_positions(
         axis = _ranked_axis(label, [label_setting(value) for value in sorted(numbers.unique())])
         return numbers.rank(method="dense") - 1, axis, True
     positive = np.array(numbers[numbers > 0])
-    log = (log or is_wide(positive, _KNOB_RATIO)) and len(positive) > 0 and not (numbers < 0).any()
+    log = (log or is_wide(positive, KNOB_RATIO)) and len(positive) > 0 and not (numbers < 0).any()
     positions, ticks = _zero_beside(numbers) if log else (numbers, None)
-    limits = view_limits(np.array(positions), np.array(positions), log=log)
+    limits = view_limits(np.array(positions), log=log)
     return positions, ChartAxis(label, log, limits, ticks), True
 
 

@@ -23,6 +23,7 @@ from sweeps.report.figures.charts import (
     ColorScale,
     Errors,
     cut_ends,
+    is_in_view,
 )
 
 _AXIS = {
@@ -73,7 +74,8 @@ def describe_figure(chart: Chart) -> Description:
         for series in (*panel.series, *cut_ends(panel)):
             trace = _trace(series)
             name = trace["name"]
-            trace["showlegend"] = bool(series.name and len(series.x) and name not in named)
+            is_shown = series.name and len(series.x) and is_in_view(panel, series)
+            trace["showlegend"] = bool(is_shown and name not in named)
             named |= {name} if trace["showlegend"] else set()
             if series.scale is not None:
                 trace["marker"]["showscale"] = index == 0
@@ -89,7 +91,7 @@ def describe_figure(chart: Chart) -> Description:
     top = 20 + 20 * title_lines
     if not chart.side_legend:
         letters = sum(len(name) + 8 for name in named)
-        top += 20 + _LEGEND_ROW * math.ceil(letters / 130)
+        top += 20 + _LEGEND_ROW * math.ceil(letters / 165)
     layout |= {
         "template": _THEME,
         "height": top + 60 + chart.panel_height * chart.shape[0],

@@ -24,6 +24,7 @@ from sweeps.report.figures.charts import (
     ChartSeries,
     ColorScale,
     cut_ends,
+    is_in_view,
 )
 
 ImageRow = tuple[str, NDArray[np.float64], Sequence[str], float]
@@ -125,7 +126,7 @@ def _draw_panel(axes: Axes, panel: ChartPanel, legend: dict[str, Any]) -> None:
         if series.hidden:
             continue
         handle = _draw_polygons(axes, series) if series.fill else _draw_points(axes, series)
-        if series.name:
+        if series.name and is_in_view(panel, series):
             legend.setdefault(series.name, handle)
     for axis, set_ticks in ((panel.x, axes.set_xticks), (panel.y, axes.set_yticks)):
         if axis.ticks is not None:

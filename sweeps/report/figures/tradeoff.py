@@ -199,7 +199,7 @@ def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
             symbol=SYMBOLS[symbol % len(SYMBOLS)],
             hollow=is_flagged(own).tolist(),
             texts_left=bool(curves.obfuscated),
-            texts=_settings(own, curves.knobs) if len(curves.curves) <= _MAX_NAMED else (),
+            texts=setting_texts(own, curves.knobs) if len(curves.curves) <= _MAX_NAMED else (),
         )
 
 
@@ -219,11 +219,11 @@ def obfuscation_series(curves: Sequence[TradeoffCurve], pair: PointPair) -> Iter
             line="dash",
             symbol="x",
             size=7,
-            texts=_settings(own, [STRENGTH]),
+            texts=setting_texts(own, [STRENGTH]),
         )
 
 
-def _settings(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
+def setting_texts(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
     """Values of fields, to write beside points; none if there are too many."""
     if not fields or len(points) > _MAX_TEXTS:
         return []

@@ -106,7 +106,8 @@ for (const section of document.querySelectorAll("[data-points]")) {
       const picture = source ? make("img", { src: source, alt: "Released images" }) : "";
       cells.push(make("td", {}, picture));
     }
-    cells.push(make("td", {}, address(id) ? make("a", { href: address(id) }, id) : id));
+    const shown = data.shown[row];
+    cells.push(make("td", { title: id }, address(id) ? make("a", { href: address(id) }, shown) : shown));
     if (data.runs) {
       const href = data.runs + encodeURIComponent(`'${id}'`);
       cells.push(make("td", {}, make("a", { href, "aria-label": `MLflow run of ${id}` }, "run")));

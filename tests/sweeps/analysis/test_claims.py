@@ -131,8 +131,8 @@ def test_undefined_values_are_left_out_and_named():
     frame = replicates(lambda n, d, g: math.nan if n <= 30 else falling(n, d, g), sizes)
     found = judge_claim(claim(), frame)
     assert found.verdict == "agrees"
-    assert "undefined at 2 of the 7 values of train_size (10, 30)" in found.why
-    assert "from train_size = 100 to 1000" in found.why
+    assert "undefined at 2 of the 7 values of training records (10, 30)" in found.why
+    assert "from training records = 100 to 1000" in found.why
     change = falling(1000, 0, None) - falling(100, 0, None)
     assert f"changes by {change:.4g}" in found.why
 
@@ -141,7 +141,7 @@ def test_point_undefined_in_one_seed_is_left_out_for_all():
     """Otherwise seeds would rank different points, and a survivor's value would count."""
     frame = replicates(falling)
     frame.loc[(frame["config/train_size"] == 10) & (frame["seed"] == 3), METRIC] = math.nan
-    assert "from train_size = 30 to 1000" in judge_claim(claim(), frame).why
+    assert "from training records = 30 to 1000" in judge_claim(claim(), frame).why
 
 
 def test_failed_and_unfinished_points_are_left_out_and_counted():
@@ -150,7 +150,7 @@ def test_failed_and_unfinished_points_are_left_out_and_counted():
     frame = frame[(frame["config/train_size"] != 1000) | (frame["seed"] < 5)]
     found = judge_claim(claim(), frame)
     assert "not comparable): 2." in found.why
-    assert "from train_size = 30 to 300" in found.why
+    assert "from training records = 30 to 300" in found.why
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_failed_and_unfinished_points_are_left_out_and_counted():
         ({"axis": "dataset"}, "the values of dataset have no order"),
         ({"where": {"weight_decay": 5}}, "no point meets the claim's conditions"),
         ({"where": {"absent": 5}}, "no point meets the claim's conditions"),
-        ({"where": {"train_size": 10}}, "fewer than two values of train_size"),
+        ({"where": {"train_size": 10}}, "fewer than two values of training records"),
     ],
 )
 def test_nothing_to_measure_cannot_be_judged_and_says_why(changed, reason):
@@ -231,7 +231,7 @@ def test_values_without_a_number_on_the_axis_are_left_out():
     frame = replicates(falling)
     frame["config/train_size"] = frame["config/train_size"].where(frame["config/train_size"] < 1000)
     found = judge_claim(claim(), frame)
-    assert "from train_size = 10 to 300" in found.why
+    assert "from training records = 10 to 300" in found.why
     assert "not comparable): 2." in found.why
 
 
@@ -298,7 +298,7 @@ def test_a_claim_about_every_point_is_judged_by_the_worst(worst, verdict):
     found = judge_claim(each, frame)
     assert found.verdict == verdict
     assert found.measured.value == pytest.approx(worst, abs=0.002)
-    assert "train size 7" in found.why or "train_size" in found.why
+    assert "training records = 7" in found.why
     of_mean = judge_claim(each.model_copy(update={"every": False}), frame)
     assert of_mean.verdict == "agrees"
 
@@ -359,7 +359,7 @@ def test_given_ranges_ask_for_one_point_within_all_of_them(limit, verdict):
     frame["utility/test_mse"] = 1 - frame[METRIC] / 2
     found = judge_claim(value(at_most=limit, given={"utility/test_mse": {"at_least": 0.9}}), frame)
     assert found.verdict == verdict
-    assert "train_size = 0.1" in found.why
+    assert "training records = 0.1" in found.why
 
 
 def test_given_range_that_no_point_reaches_disagrees():

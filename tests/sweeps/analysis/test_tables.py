@@ -55,3 +55,28 @@ def test_tables_of_points_without_attackers_name_no_panel(config):
 def test_a_swept_panel_is_one_column():
     table = points_table(_points(panel="full", evaluation="attackers"), ["loss"], ["panel"])
     assert table.columns.count("panel") == 1
+
+
+def test_tables_show_six_letters_of_an_id_or_as_many_as_tell_all_apart():
+    points = _points(panel="full")
+    for ids, shown in (
+        (["0123456789", "1123456789"], ["012345", "112345"]),
+        (["0123456a89", "0123456b89"], ["0123456a", "0123456b"]),
+        (["0123456a", "0123456b"], ["0123456a", "0123456b"]),
+    ):
+        table = points_table(points.assign(point_id=ids), ["loss"], [])
+        assert [row[-1] for row in table.rows] == shown
+
+
+def test_tables_leave_a_field_without_effect_blank():
+    settings = [(None, "dp_sgd"), (1.0, "output_perturbation"), (1.0, "dp_sgd")]
+    rows = {
+        "config/epsilon": [epsilon for epsilon, _ in settings],
+        "config/mechanism": [mechanism for _, mechanism in settings],
+        "config/sample_rate": [0.1, 0.1, 0.2],
+        "loss": [1.0, 2.0, 3.0],
+        "point_id": list("abc"),
+    }
+    table = points_table(pd.DataFrame(rows), ["loss"], ["mechanism", "sample_rate"])
+    shown = [tuple(row[1:3]) for row in table.rows]
+    assert shown == [("", ""), ("output_perturbation", ""), ("dp_sgd", "0.2")]

@@ -9,6 +9,7 @@ from small_sweeps import write_sweep
 
 from privnets.membership.config import MembershipConfig
 from privnets.points import Replicate
+from sweeps.analysis.text import metric_label
 from sweeps.cli.main import main
 from sweeps.planning.plan import make_plan
 from sweeps.study.loader import load, read_study
@@ -79,7 +80,7 @@ def test_claims_of_every_sweep_are_judged_with_interval_and_reason(run, storage)
     mine, theirs = shown.split("theirs: quickstart")
     assert "mine: own (not a packaged study)" in mine
     assert "AGREES: It is | at most a half." in mine
-    assert f"measured: {THRESHOLD}: 0.10848 [0.10828, 0.10869]" in mine
+    assert f"measured: {metric_label(THRESHOLD)}: 0.10848 [0.10828, 0.10869]" in mine
     assert "DISAGREES: It rises." in mine
     assert "The interval of the trend lies below 0" in mine
     assert "source: arXiv 2001.10648, figure 5" in theirs

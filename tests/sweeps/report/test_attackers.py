@@ -29,7 +29,7 @@ def test_every_attacker_has_a_column_and_the_best_on_test_is_named():
     keys = [f"privacy/attacker/{name}/balanced_accuracy" for name in ATTACKERS]
     largest = sweep.points[keys].idxmax(axis=1).str.split("/").str[2]
     assert column(found, "best on test") == list(largest)
-    assert column(found, "point") == list(sweep.points["point_id"])
+    assert column(found, "point") == [point_id[:6] for point_id in sweep.points["point_id"]]
 
 
 def test_the_floor_has_its_source_beside_raw_data_and_in_loop_adversary():

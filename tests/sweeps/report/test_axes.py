@@ -80,8 +80,8 @@ def test_long_categories_leave_room_for_the_figure():
     ("values", "log", "is_log", "ordered"),
     [
         ([1, 10, 100], True, True, True),
-        ([1, 10, 100], False, True, True),
-        ([1, 10, 19], False, False, True),
+        ([0.5, 1, 8], False, True, True),
+        ([1, 5, 9], False, False, True),
         ([-1.0, 1.0], True, False, True),
         ([0.0, 0.0], True, False, True),
         (["linear", "mlp"], False, False, False),

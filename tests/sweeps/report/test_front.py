@@ -13,7 +13,15 @@ from chart_series import all_series, find_series
 from matplotlib.image import imread
 
 from sweeps.analysis.pareto import attainment, pareto_front
-from sweeps.report.figures.charts import BOUND, MAX_DETAILED_POINTS, cut_ends, is_wide, metric_axis
+from sweeps.report.figures.charts import (
+    BEYOND,
+    BOUND,
+    CUT,
+    MAX_DETAILED_POINTS,
+    cut_ends,
+    is_wide,
+    metric_axis,
+)
 from sweeps.report.figures.metrics import front_chart, save_chart
 from sweeps.report.figures.plotly_charts import plotly_figure
 
@@ -154,16 +162,41 @@ def test_wide_intervals_do_not_compress_the_points():
     low, high = metric_axis(narrow, "m", {}).limits
     assert low < 0.9
     assert high > 2.1
-    low, high = metric_axis(points.iloc[:1], "m", {}).limits
-    assert low <= -90
-    assert high >= 92
+    for all_wide in (points.iloc[:1], points.assign(**{"m.ci_low": -90.0, "m.ci_high": 92.0})):
+        low, high = metric_axis(all_wide, "m", {}).limits
+        assert low <= -90
+        assert high >= 92
+
+
+def test_an_axis_leaves_out_an_outlier_and_marks_it():
+    points = pd.DataFrame(
+        {
+            "point_id": list("abcdef"),
+            "utility/loss": [1.0, 1.1, 1.2, 1.3, 1.4, 1e3],
+            "privacy/gain": [0.6, 0.5, 0.4, 0.3, 0.2, 0.1],
+        }
+    )
+    (panel,) = draw(points, {"utility/loss": "min", "privacy/gain": "min"}).panels
+    assert panel.x.limits[1] < 2
+    (mark,) = [end for end in cut_ends(panel) if end.name == BEYOND]
+    assert (mark.symbol, *mark.x) == ("triangle-right", panel.x.limits[1])
+    assert list(mark.y) == [0.1]
+
+
+def test_the_legend_names_no_line_out_of_view(membership_sweep):
+    points = membership_sweep.points.assign(**{"floor/utility_test_mse": 50.0})
+    names = {trace.name: trace.showlegend for trace in plotly_figure(draw(points)).data}
+    assert names["floor: trivial model: 50"] is False
+    points["floor/utility_test_mse"] = points[ERROR].mean()
+    traces = plotly_figure(draw(points)).data
+    assert [t.showlegend for t in traces if t.name.startswith("floor: trivial model")] == [True]
 
 
 def test_arrows_show_where_intervals_are_cut(membership_sweep):
     points = membership_sweep.points.iloc[:3].assign(status="finished")
     wide = points[ADVANTAGE].to_numpy() + np.array([0.0, 0.0, 50.0])
     (panel,) = draw(points.assign(**{f"{ADVANTAGE}.ci_high": wide})).panels
-    (arrow,) = [end for end in cut_ends(panel) if end.symbol == "triangle-up"]
+    (arrow,) = [end for end in cut_ends(panel) if (end.name, end.symbol) == (CUT, "triangle-up")]
     assert list(arrow.x) == [points[ERROR].iloc[2]]
     assert list(arrow.y) == [panel.y.limits[1]]
 

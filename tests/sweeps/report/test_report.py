@@ -139,7 +139,7 @@ def test_claims_are_judged_with_their_intervals_and_caveats(page):
     assert "disagrees — KL leakage rises" in text
     assert "95% interval" in text
     assert "Theorem 2 is a limit" in text
-    assert "undefined at 1 of the 5 values of train_size (10)" in text
+    assert "undefined at 1 of the 5 values of training records (10)" in text
 
 
 def test_claim_about_all_points_is_left_open_while_points_are_unfinished():
@@ -157,7 +157,7 @@ def test_claim_about_all_points_is_left_open_while_points_are_unfinished():
 def test_notes_failures_and_versions_are_on_the_page(page):
     assert "the covariance is singular: 10 records" in page.sections["notes"]
     assert "diverged: the loss became NaN at step 12" in page.sections["failures"]
-    assert "train_size = 10, weight_decay = 1" in page.sections["failures"]
+    assert "training records = 10, weight decay = 1" in page.sections["failures"]
     assert "2.13.0" in page.sections["run"]
     assert "2023-11-14 22:13:20 UTC" in page.sections["run"]
     assert "sweeps run adult-train-size" in page.sections["run"]
@@ -283,6 +283,6 @@ def test_reasons_that_differ_only_in_numbers_are_one_row_after_flags():
     notes.append(Note(ids[2], "flag/weak", "too weak"))
     rows = notes_table(notes, sweep.points, []).rows
     assert [row[:4] for row in rows] == [
-        ("flag", "too weak", "1", "flag/weak"),
-        ("note", "the best of 0 (0.01)", "3", "privacy/x"),
+        ("flag", "too weak", "1", "flag: weak"),
+        ("note", "the best of 0 (0.01)", "3", "x"),
     ]
