@@ -223,7 +223,8 @@ def _import_model(location: str, fit: str | None) -> tuple[Any, Any]:
 
 
 def _show(result: AuditResult) -> None:
-    frame = format_table(result.table)
+    """Prints the table without rates that fill the line; the page and --json have them all."""
+    frame = format_table(result.table).drop(columns=["tpr_at_fpr_0.1", "tpr_at_fpr_0.001"])
     rows = tuple(tuple(map(str, row)) for row in frame.itertuples(index=False))
     print_table(Table(tuple(frame.columns), rows, "* fewer than ten false positives expected."))
     say(result.basis)

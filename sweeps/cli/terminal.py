@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
-from rich.box import HEAVY_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -25,7 +24,7 @@ from sweeps.remote.environment import SUBMIT_COMMAND
 
 _TEXT_WIDTH = 100
 _GAP = re.compile(r"(?<=[/_])|(?<!±)\s")
-_PIPED_WIDTH = 400  # Without a terminal, no cell is broken over lines.
+_PIPED_WIDTH = 120
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -52,41 +51,35 @@ def say_sentence(text: str, indent: str = "") -> None:
 
 
 def print_table(table: Table) -> None:
-    """Prints a table of points at the width of the terminal, if there is one."""
+    """Prints a table of points at the width of the terminal, 120 columns without one."""
     print_rows(table.columns, table.rows)
     if table.note:
         say_sentence(table.note)
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-    """Prints rows as a table that breaks no word; where that is too wide, a block per row.
-
-    Without a terminal, every row is one line.
-    """
+    """Prints rows as a table that breaks no word; where that is too wide, a block per row."""
     console = make_console()
     cells = [[_printable(cell) for cell in row] for row in rows]
-    if not console.is_terminal:
-        grid = RichTable(*map(make_printable, columns), box=HEAVY_HEAD)
-    else:
-        plain = [[cell.plain for cell in row] for row in cells]
-        widths = [
-            max(cell_len(word) for text in texts for word in _words(text))
-            for texts in zip(columns, *plain, strict=True)
-        ]
-        spare = console.width - sum(widths) - (len(widths) - 1)
-        if spare < 0:
-            _print_blocks(console, columns, cells)
-            return
-        gap = 2 if spare >= len(widths) - 1 else 1
-        spare -= (gap - 1) * (len(widths) - 1)
-        grid = RichTable(box=None, padding=(0, gap, 0, 0), pad_edge=False)
-        for index, texts in enumerate(zip(*plain, strict=True)):
-            extra = max(0, min(spare, max(map(cell_len, texts)) - widths[index]))
-            spare -= extra
-            widths[index] += extra
-        for name, width in zip(columns, widths, strict=True):
-            grid.add_column("\n".join(_words(make_printable(name))), width=width)
-        cells = [list(map(_wrap, row, widths)) for row in cells]
+    plain = [[cell.plain for cell in row] for row in cells]
+    widths = [
+        max(cell_len(word) for text in texts for word in _words(text))
+        for texts in zip(columns, *plain, strict=True)
+    ]
+    spare = console.width - sum(widths) - (len(widths) - 1)
+    if spare < 0:
+        _print_blocks(console, columns, cells)
+        return
+    gap = 2 if spare >= len(widths) - 1 else 1
+    spare -= (gap - 1) * (len(widths) - 1)
+    grid = RichTable(box=None, padding=(0, gap, 0, 0), pad_edge=False)
+    for index, texts in enumerate(zip(columns, *plain, strict=True)):
+        extra = max(0, min(spare, max(map(cell_len, texts)) - widths[index]))
+        spare -= extra
+        widths[index] += extra
+    for name, width in zip(columns, widths, strict=True):
+        grid.add_column(_wrap(_printable(name), width), width=width)
+    cells = [list(map(_wrap, row, widths)) for row in cells]
     for row in cells:
         grid.add_row(*row)
     console.print(grid)

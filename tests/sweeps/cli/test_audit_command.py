@@ -40,7 +40,8 @@ def saved(tmp_path: Path) -> Path:
 def test_the_table_and_the_verdict_are_printed(run, saved) -> None:
     code, shown, _ = run(str(saved))
     assert code == 0
-    assert "tpr_at_fpr_0.001" in shown
+    assert "tpr_at_fpr_0.01" in shown
+    assert max(map(len, shown.partition("\n\n")[0].partition("*")[0].splitlines())) <= 120
     assert "the outputs reveal membership" in shown
     assert "Not run: " in shown
 

@@ -137,7 +137,7 @@ def test_list_tells_each_study_s_size_cost_and_what_it_reproduces():
     assert of_membership.index("  quickstart  (") < of_membership.index("  mnist-dp-sgd  (")
     assert output.index("adversarial:\n") < output.index("  digits-quick  (")
     (noise,) = (line for line in output.splitlines() if line.startswith("  adult-noise "))
-    assert noise.startswith("adult-noise  (7 points x 16 replicates; about ")
+    assert noise.startswith("  adult-noise  (7 points x 16 replicates; about ")
     assert noise.endswith(" of one core)")
     assert "Reproduces arXiv:2001.10648, figure 5." in " ".join(output.split())
 

@@ -1,3 +1,4 @@
+import re
 from functools import partial
 
 import pytest
@@ -10,8 +11,8 @@ run = partial(run_command, "data")
 
 
 def row(output: str, name: str) -> list[str]:
-    (line,) = (line for line in output.splitlines() if f" {name} " in line)
-    return [cell.strip() for cell in line.strip("│ ").split("│")]
+    (line,) = (line for line in output.splitlines() if line.startswith(f"{name} "))
+    return re.split(r"\s{2,}", line.strip())
 
 
 def test_list_says_where_data_come_from_and_that_absent_ones_are_absent(tmp_path, monkeypatch):
@@ -25,7 +26,7 @@ def test_list_says_where_data_come_from_and_that_absent_ones_are_absent(tmp_path
     ]  # fmt: skip
     assert where.startswith(row(found.stdout, "adult")[6])
     assert row(found.stdout, "digits")[5:] == ["present", "scikit-learn"]
-    assert all(f" {name} " in found.stdout for name in data.names())
+    assert all(f"\n{name} " in found.stdout for name in data.names())
     assert not any(tmp_path.iterdir())
 
 
@@ -43,7 +44,7 @@ class Steps(DataSource):
 def test_data_of_a_package_are_where_the_package_is(tmp_path, monkeypatch):
     install_package(tmp_path, "steps = my_steps:Steps", _STEPS, "my_steps", "privnets.datasets")
     monkeypatch.syspath_prepend(tmp_path)
-    assert row(run("list").stdout, "steps")[5:] == ["present", "my_steps"]
+    assert row(run("list").stdout, "steps")[-2:] == ["present", "my_steps"]
     assert run("fetch", "steps").stdout == "steps comes with my_steps; nothing to fetch.\n"
 
 
