@@ -69,9 +69,12 @@ class MetricTable:
     notes: dict[str, str] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
 
-    def set_metric(self, key: str, estimate: Estimate) -> None:
-        """Sets a metric and its standard error."""
-        self.metrics[key], self.errors[key] = estimate.value, estimate.error
+    def set_metric(self, key: str, found: Estimate | str) -> None:
+        """Sets a metric and its standard error, or notes the reason why it is undefined."""
+        if isinstance(found, str):
+            self.mark_undefined(found, key)
+        else:
+            self.metrics[key], self.errors[key] = found.value, found.error
 
     def add_note(self, key: str, text: str) -> None:
         """Appends to the note of a metric."""
@@ -238,7 +241,9 @@ def _attack(
             constant.append(name)
         table.set_metric(f"{prefix}/advantage", score.advantage)
         table.set_metric(f"{prefix}/auc", score.auc)
-        _low_rates(table, prefix, score)
+        for rate, power in score.low_rates.items():
+            few = too_few_non_members(score.non_members, rate)
+            table.set_metric(f"{prefix}/tpr_at_fpr_{rate}", few or power)
         table.curves[f"roc/{name}"] = score.roc
     table.metrics["flag/constant_attack"] = float(bool(constant))
     if constant:
@@ -264,10 +269,7 @@ def _add_groups(
         config, observed.records, guesses, decision, member, shared_models=shared
     )
     for key, value in metrics.items():
-        if isinstance(value, str):
-            table.mark_undefined(value, key)
-        else:
-            table.set_metric(key, value)
+        table.set_metric(key, value)
 
 
 def _is_constant(score: Tensor, trials: Trials) -> bool:
@@ -307,16 +309,6 @@ def _privacy(
     if not guarantee.advantage >= table.metrics["bound/advantage"]:
         table.notes.pop("bound/advantage", None)
         table.set_metric("bound/advantage", Estimate(guarantee.advantage, 0.0))
-
-
-def _low_rates(table: MetricTable, prefix: str, score: AttackScore) -> None:
-    """Sets true-positive rates at low false-positive rates, where enough trials support them."""
-    for rate, power in score.low_rates.items():
-        key = f"{prefix}/tpr_at_fpr_{rate}"
-        if reason := too_few_non_members(score.non_members, rate):
-            table.mark_undefined(reason, key)
-        else:
-            table.set_metric(key, power)
 
 
 def _strongest_decision(guesses: Sequence[Guesses], member: Tensor) -> Tensor:

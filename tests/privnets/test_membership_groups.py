@@ -12,7 +12,7 @@ import torch
 import privnets
 from privnets.membership.config import GROUP_METRICS
 from privnets.membership.groups import group_metrics
-from privnets.membership.trials import Guesses
+from privnets.membership.trials import Guesses, combine_strongest
 from privnets.references import user_files
 
 EXPERIMENT = privnets.experiment("membership")
@@ -89,6 +89,21 @@ def test_an_audit_and_a_sweep_have_the_same_numbers_of_the_same_outputs():
             assert value == pytest.approx(table.loc[ward, metric], abs=1e-12)
             compared += 1
     assert compared == 8
+
+
+def test_other_groups_choose_the_attack_of_a_group():
+    """Each attack finds all members of one group; a group that chose for itself would get both."""
+    member = torch.arange(8).view(4, 2) % 2 == 0
+    wards = torch.tensor([0, 1, 0, 1])
+    attacks = []
+    for ward in (0, 1):
+        decision = (wards == ward)[:, None] & member
+        attacks.append(Guesses(decision.double() + 2 * ward, decision))
+    found = combine_strongest(attacks, member, wards)
+    assert not found.decision.any()
+    assert (found.score == torch.tensor([2.0, 0.0, 2.0, 0.0])[:, None]).all()
+    alone = [Guesses(each.score[::2], each.decision[::2]) for each in reversed(attacks)]
+    assert combine_strongest(alone, member[::2], wards[::2]).decision.equal(member[::2])
 
 
 def test_without_differences_the_disparity_is_about_zero():
