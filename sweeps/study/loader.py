@@ -170,8 +170,8 @@ def _apply_override(
 ) -> FieldError | None:
     """Applies one `key=value` to a study in place; returns its mistake, if any.
 
-    An axis has one kind, so `space.F.grid=[...]` replaces the axis of any other kind, and
-    `space.F=null` removes it.
+    An axis has one kind, so `space.F.grid=[...]` replaces the axis of any other kind. It keeps the
+    axis's condition, and a grid its pairing with another field. `space.F=null` removes it.
     """
     key, equals, text = change.partition("=")
     # The name of a metric may itself contain dots.
@@ -186,7 +186,12 @@ def _apply_override(
     except YamlError as error:
         return FieldError((key,), error.error.given, error.error.expected, _OVERRIDE)
     if path[0] == "space" and len(path) > 2:
-        path, value = path[:-1], {path[-1]: value}
+        path, kind = path[:-1], path[-1]
+        space = raw.get("space")
+        axis = space.get(path[-1]) if isinstance(space, dict) else None
+        kept = ("when", "along") if kind == "grid" else ("when",)
+        of_axis = axis if isinstance(axis, dict) else {}
+        value = {kind: value, **{key: of_axis[key] for key in kept if key in of_axis}}
     obstacle = _set_value(raw, path, value)
     if obstacle is not None:
         given = f"{format_value(obstacle)} above it"

@@ -261,6 +261,23 @@ def test_a_mapping_gives_the_same_study_as_its_file_and_is_not_changed(write):
         load({**values, "replicates": 0})
 
 
+def test_an_override_of_values_keeps_an_axis_paired_and_conditional(write):
+    path = write(
+        "name: own\nexperiment: adversarial\nfixed: {problem: digits}\nspace:\n"
+        "  privacy_weight: {grid: [0.0, 1.0, 2.0]}\n"
+        "  noise_std: {grid: [0.1, 0.2, 0.3], along: privacy_weight}\n"
+        "  objective: {choice: [alpha, squared-kl]}\n"
+        "  tradeoff: {grid: [0.2, 0.5], when: {objective: squared-kl}}\n"
+    )
+    changes = ["space.privacy_weight.grid=[0.0, 4.0]", "space.noise_std.grid=[0.1, 0.4]"]
+    space = load(path, [*changes, "space.tradeoff.uniform=[0.1, 0.9]"]).space
+    assert (space["noise_std"].grid, space["noise_std"].along) == ((0.1, 0.4), "privacy_weight")
+    assert space["tradeoff"].grid is None
+    assert space["tradeoff"].when == {"objective": ("squared-kl",)}
+    single = load(path, [*changes, "space.noise_std.uniform=[0.1, 0.4]"]).space["noise_std"]
+    assert (single.uniform, single.along) == ((0.1, 0.4), None)
+
+
 def test_an_error_in_an_override_names_the_option(write):
     path = write(VALID)
     assert load_errors(path, "replicates=0", "train_size=3", "fixed.train_size", "name.x=1") == [
