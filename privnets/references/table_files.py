@@ -8,7 +8,7 @@ import gzip
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
@@ -166,7 +166,8 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
             _parse(each, form, is_date=name in form.dates)
             for name, each in zip(names, columns, strict=True)
         ]
-        if suffix == ".csv" and form.header is None and _is_record(names, columns, values, form):
+        named = zip(names, columns, values, strict=True)
+        if suffix == ".csv" and form.header is None and _is_record(named, form):
             given = f"{path}, whose first row {', '.join(names)[:80]!r} is like its records"
             expected = f"a header; {_NO_HEADER}, or header: true if these are names"
             raise UserFormError(field, given, expected)
@@ -224,29 +225,20 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
     # A separator at the end of each row makes a column without name and values.
     empty = {i for i, name in enumerate(header) if not name and set(columns[i].to_pylist()) <= {""}}
     kept = [number for number in range(len(header)) if number not in empty]
-    names = [_named(header[i], i) for i in kept]
-    if form.header is False:
-        names = [f"column_{i + 1}" for i in kept]
+    numbered = form.header is False
+    names = [f"column_{i + 1}" if numbered else _named(header[i], i) for i in kept]
     return names, [columns[i] for i in kept]
 
 
 def _is_record(
-    names: Sequence[str],
-    columns: Sequence[pa.ChunkedArray],
-    values: Sequence[pd.Series[Any]],
-    form: TableFormat,
+    named: Iterable[tuple[str, pa.ChunkedArray, pd.Series[Any]]], form: TableFormat
 ) -> bool:
     """Whether some names are like the values below them, and no name differs from those."""
     found = False
-    # Columns of numbers decide soonest.
-    named = sorted(
-        zip(names, columns, values, strict=True), key=lambda each: each[2].dtype.kind == "O"
-    )
-    for name, column, each in named:
-        likeness = _likeness(name.strip(), column, each, form)
-        if likeness is False:
+    for each in sorted(named, key=lambda each: each[2].dtype.kind == "O"):  # texts take longest
+        if (likeness := _likeness(*each, form)) is False:
             return False
-        found = found or bool(likeness)
+        found = found or likeness is True
     return found
 
 
@@ -256,6 +248,7 @@ def _likeness(
     """Whether a name is like the values of its column; None if that is unclear."""
     import pyarrow.compute as pc
 
+    name = name.strip()
     if is_unnamed(name) or name in (*NOT_AVAILABLE, *form.missing_values) or not _WORD.search(name):
         return None
     if values.dtype.kind in "iuf":
