@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ METRIC_FLOORS: Mapping[str, str] = {
 }
 """Attacker's metric to the metric that holds the floor: the value without the release."""
 
+_RATE = re.compile(r"(privacy/attack/[^/]+/)tpr_at_fpr_([0-9.]+)")
 _UTILITY, _UTILITY_FLOOR = "utility/", "floor/utility_"
 
 RAW_DATA_VALUES: Mapping[str, str | float] = {
@@ -76,11 +78,13 @@ class Table:
 def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[str]) -> Table:
     """Table of a Pareto front, best in the first objective first, with bounds of objectives.
 
-    A bound that is undefined at every point is left out. A front of `Result.front` also shows how
+    Attacks on membership add the strongest one's true-positive rate at a low false-positive rate. A
+    bound that is undefined at every point is left out. A front of `Result.front` also shows how
     likely each point is on it, and the group of points that intervals cannot separate.
     """
     bounds = [METRIC_BOUNDS[m] for m in objectives if METRIC_BOUNDS.get(m) in front]
     defined = [bound for bound in bounds if front[bound].notna().any()]
+    defined += _low_rate(front)
     rows = best_first(front, objectives).iloc[evenly_spaced(len(front), MAX_ROWS)]
     others = [name for name in (FRONT_PROBABILITY, FRONT_GROUP) if name in front]
     fields = add_judges(front, fields)
@@ -90,6 +94,22 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
         notes.insert(0, f"{len(rows)} of {len(front)} points, evenly spaced along the front.")
     columns = (*objectives, *defined, *fields, *(_HEADINGS[name] for name in others), "point")
     return Table(columns, tuple(cells), " ".join(notes))
+
+
+def _low_rate(front: pd.DataFrame) -> list[str]:
+    """True-positive rate of the attack of largest advantage at the lowest known false-positive one.
+
+    Empty without such rates.
+    """
+    known = (re.fullmatch(_RATE, str(c)) for c in front.columns[front.notna().any()])
+    rates = [match for match in known if match and f"{match[1]}advantage" in front]
+    lowest = min((float(match[2]) for match in rates), default=0.0)
+    strongest = {
+        str(match[0]): float(front[f"{match[1]}advantage"].mean())
+        for match in rates
+        if float(match[2]) == lowest
+    }
+    return [max(strongest, key=strongest.__getitem__)] if strongest else []
 
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:

@@ -274,7 +274,8 @@ def report(
 ) -> None:
     """Write a report of a sweep: one HTML page that needs no network.
 
-    The page of several sweeps compares them. With --figures, each sweep of several has a folder.
+    The page of several sweeps compares them and links to a report of each beside it. With
+    --figures, each sweep of several has a folder.
     """
     check_output_path(output, (".html",))
     results = [_open(name, storage, tracking_uri, address) for name in dict.fromkeys(sweeps)]

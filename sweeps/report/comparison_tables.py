@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sweeps.analysis.comparison import Comparison
 from sweeps.analysis.tables import Table
+from sweeps.analysis.text import metric_label
+from sweeps.report.findings import settings_texts
+from sweeps.study.spec import Study
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """Sizes, fronts and hypervolumes of compared sweeps, a column per sweep."""
     rows = [tuple(row) for row in _comparison_rows(comparison)]
-    worst = ", ".join(f"{metric} {value:.4g}" for metric, value in comparison.reference.items())
+    worst = ", ".join(
+        f"{metric_label(metric)} {value:.4g}" for metric, value in comparison.reference.items()
+    )
     notes = [f"Hypervolume reference, the worst values over all these sweeps: {worst}."]
     for subject, values in comparison.differences.items():
         notes.append(f"Differences in {subject}: {'; '.join(values)}.")
@@ -24,7 +29,7 @@ def contrast_table(comparison: Comparison) -> Table:
     rows = [
         (
             each.sweep,
-            each.metric,
+            metric_label(each.metric),
             str(each.difference),
             each.verdict,
             str(each.points) if each.points else "front",
@@ -34,6 +39,14 @@ def contrast_table(comparison: Comparison) -> Table:
     ]
     columns = ("sweep", "quantity", "difference", "verdict", "equal settings", "common seeds")
     return Table(columns, tuple(rows))
+
+
+def settings_table(studies: Mapping[str, Study]) -> Table:
+    """Settings in which the studies of sweeps differ, a column per sweep."""
+    settings = {sweep: settings_texts(study) for sweep, study in studies.items()}
+    keys = dict.fromkeys(key for own in settings.values() for key in own)
+    rows = [(key, *(own.get(key, "") for own in settings.values())) for key in keys]
+    return Table(("setting", *settings), tuple(row for row in rows if len({*row[1:]}) > 1))
 
 
 def _comparison_rows(comparison: Comparison) -> Iterator[list[str]]:

@@ -20,6 +20,7 @@ from sweeps.analysis.pareto import attainment
 from sweeps.analysis.remarks import UNDEFINED, count_exclusions
 from sweeps.analysis.results import Result, is_only_searched
 from sweeps.analysis.tables import (
+    FRONT_GROUP,
     FRONT_PROBABILITY,
     OBFUSCATION,
     STRENGTH,
@@ -176,35 +177,15 @@ class ReportContents:
             "failures": tables.failures_table(result, self.fields),
             "stopped": tables.stopped_table(result, self.fields),
             "facts": tables.facts_table(result),
+            "card": tables.card_table(result),
         }
         return shown | ({"attackers": self.attackers.table} if self.attackers else {})
-
-    @property
-    def front_groups(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Rows of the front's table by group, in words; see `Result.front`.
-
-        Empty if each point is alone in its group.
-        """
-        table = self.tables["front"]
-        place = table.columns.index("group") if "group" in table.columns else 0
-        groups: dict[str, list[tuple[str, ...]]] = {}
-        for row in table.rows:
-            groups.setdefault(row[place], []).append(row)
-        if not place or len(groups) == len(table.rows):
-            return []
-        counts = {
-            name: "one point"
-            if len(rows) == 1
-            else f"its first point, and {len(rows) - 1} that cannot be told apart from it"
-            for name, rows in groups.items()
-        }
-        return [(f"Group {name}: {counts[name]}", rows) for name, rows in groups.items()]
 
     @property
     def is_separate(self) -> bool:
         """Whether differences paired by seed tell every point of the front from every other."""
         known = self.front.get(FRONT_PROBABILITY, pd.Series([math.nan])).notna().all()
-        return bool(known) and not self.front_groups
+        return bool(known) and self.front[FRONT_GROUP].is_unique
 
     @cached_property
     def is_attained(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import privnets
 from privnets.registry import is_own_experiment
@@ -63,17 +63,18 @@ def judge_sweep(result: Result) -> SweepFindings:
 
 def changed_settings(study: Study) -> list[str]:
     """Settings that differ from the packaged study of that name, as `--set` takes them."""
-    own, packaged = (_settings(each) for each in (study, load(study.name)))
+    own, packaged = (settings_texts(each) for each in (study, load(study.name)))
     return [
-        f"{key}={_format(own.get(key))}"
+        f"{key}={own.get(key, _format(None))}"
         for key in {**packaged, **own}
         if own.get(key) != packaged.get(key)
     ]
 
 
-def _settings(study: Study) -> dict[str, Any]:
+def settings_texts(study: Study) -> dict[str, str]:
+    """What a study trains, by key, as `--set` takes it."""
     chosen = ("replicates", "early_stopping", "fixed.", "search.", "space.")
-    return {key: value for key, value in study.settings().items() if key.startswith(chosen)}
+    return {key: _format(v) for key, v in study.settings().items() if key.startswith(chosen)}
 
 
 def _format(value: object) -> str:

@@ -27,9 +27,10 @@ from sweeps.analysis.results import Result
 from sweeps.analysis.text import field_label, format_count, metric_label
 from sweeps.errors import InputError
 from sweeps.planning.continuation import names_user_files
-from sweeps.report.comparison_tables import comparison_table, contrast_table
+from sweeps.report.comparison_tables import comparison_table, contrast_table, settings_table
 from sweeps.report.contents import ReportContents
 from sweeps.report.explorer import explorer_data
+from sweeps.report.figures.charts import axis_pairs
 from sweeps.report.figures.overview import fronts_chart
 from sweeps.report.figures.plotly_charts import describe_figure, figure_json, plotly_script
 from sweeps.report.figures.png_charts import figure_png
@@ -40,14 +41,27 @@ from sweeps.study.yaml_reader import dump_yaml
 
 
 def write_report(results: Sequence[Result], path: Path) -> Path:
-    """Writes the report of one or several sweeps as one page that opens without a network.
+    """Writes the report of a sweep as one page that opens without a network.
+
+    The page of several sweeps compares them. It links to their reports, which lie beside it under
+    its name with that of the sweep.
 
     Raises:
-        InputError: If the file cannot be written; an existing file is then kept.
+        InputError: If a file cannot be written; an existing file is then kept.
     """
     reports = [ReportContents(result) for result in results]
-    write_file_atomically(path, render_page(reports, path.parent).encode())
+    own = {path: reports}
+    if len(reports) > 1:
+        own |= {path.with_name(_report_name(path, each)): [each] for each in reports}
+    for file, shown in own.items():
+        links = [quote(_report_name(path, each)) for each in reports]
+        write_file_atomically(file, render_page(shown, path.parent, links).encode())
     return path
+
+
+def _report_name(path: Path, report: ReportContents) -> str:
+    """Name of the report of one sweep beside the page that compares it."""
+    return f"{path.stem}-{report.result.sweep}.html"
 
 
 def write_report_files(result: Result, folder: Path) -> None:
@@ -66,12 +80,15 @@ def write_report_files(result: Result, folder: Path) -> None:
         report.front.to_parquet(folder / "front.parquet")
 
 
-def render_page(reports: Sequence[ReportContents], folder: Path | None = None) -> str:
+def render_page(
+    reports: Sequence[ReportContents], folder: Path | None = None, links: Sequence[str] = ()
+) -> str:
     """HTML of a page.
 
     Args:
         reports: One report, or several that the page compares.
         folder: Where the page will lie, for links to the artifacts of points.
+        links: Addresses of the reports that the page compares.
     """
     scripts = [plotly_script(), _template_text("charts.js"), _template_text("explorer.js")]
     environment = Environment(
@@ -82,8 +99,10 @@ def render_page(reports: Sequence[ReportContents], folder: Path | None = None) -
         lstrip_blocks=True,
     )
     content: str = environment.get_template("page.html").render(
-        reports=reports,
+        report=reports[0],
+        title=" and ".join(report.result.sweep for report in reports),
         compared=_comparison(reports) if len(reports) > 1 else None,
+        links=list(zip(reports, links, strict=False)),
         policy=_security_policy(scripts),
         style=Markup(page_style()),
         scripts=[Markup(script) for script in scripts],
@@ -98,7 +117,7 @@ def render_page(reports: Sequence[ReportContents], folder: Path | None = None) -
         dump_yaml=dump_yaml,
         field_label=field_label,
         heading=lambda name: metric_label(name) if "/" in name else field_label(name),
-        better_corner=_better_corner,
+        describe_axes=_describe_axes,
         warnings=lambda report: flag_warnings(report.points),
         remarks=_front_remarks,
         format_count=format_count,
@@ -125,17 +144,22 @@ def _comparison(reports: Sequence[ReportContents]) -> dict[str, Any]:
         "chart": fronts_chart(points, comparison.objectives),
         "table": comparison_table(comparison),
         "contrasts": contrast_table(comparison),
+        "settings": settings_table({each.result.sweep: each.result.study for each in reports}),
     }
 
 
-def _better_corner(result: Result) -> str:
-    """Direction of better points in figures of the first utility and privacy objectives."""
-    words = []
-    for family, lower, higher in (("privacy/", "lower", "upper"), ("utility/", "left", "right")):
-        metric = next((m for m in result.objectives if m.startswith(family)), None)
-        if metric is not None:
-            words.append(lower if result.objectives[metric] == "min" else higher)
-    return " ".join(words)
+def _describe_axes(result: Result) -> str:
+    """Metrics on the axes of the front's first panel, and where better points lie."""
+    pairs = axis_pairs(result.objectives)
+    if not pairs:
+        return "Points are ordered by rank, the best first."
+    (x, y), ways = pairs[0], result.objectives
+    up = "lower" if ways[y] == "min" else "upper"
+    across = "left" if ways[x] == "min" else "right"
+    return (
+        f"The horizontal axis is {metric_label(x)}, the vertical one {metric_label(y)}; better is "
+        f"towards the {up} {across}."
+    )
 
 
 def _artifacts(result: Result, folder: Path | None) -> str:

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -28,7 +28,7 @@ from sweeps.analysis.tables import (
     limit_rows,
     row_interval,
 )
-from sweeps.analysis.text import format_setting, metric_label, short_ids
+from sweeps.analysis.text import format_number, format_setting, metric_label, short_ids
 from sweeps.report.figures.curves import CurveSet
 from sweeps.store.reader import Note
 
@@ -47,6 +47,17 @@ _VERDICTS = {
     "no interval": "is unknown without replicates",
     "undefined": "or floor is undefined",
 }
+_CARD_COLUMNS: Mapping[str, str] = {
+    "config/dataset": "data",
+    "config/problem": "data",
+    "config/model": "model",
+    "config/releaser": "model",
+    "config/train_size": "training records",
+    "config/features": "features",
+    "config/records": "attacked records",
+    "config/panel": "attackers",
+}
+_ACCURACY = re.compile(r"(utility|floor/utility)[/_](train_|test_)?(accuracy|mse)")
 _FLOOR_PARTS = ("floor/prior", "floor/utility_label", "floor/side_information")
 
 
@@ -226,6 +237,43 @@ def _reasons(
         row = group.iloc[0].to_dict()
         reason = f"{row['first']} ({row['count']} of {row['size']} replicates {verb})"
         yield describe_config(row, fields), reason, str(len(group)), shown[row["point_id"]]
+
+
+def card_table(result: Result) -> Table:
+    """Data, model, accuracies, seeds, versions and date of a sweep, as far as they are stored."""
+    points, replicates = result.points, result.replicates
+    points = points.loc[points["status"] == "finished"]
+    rows = {
+        name: _join_values(points[column])
+        for column, name in _CARD_COLUMNS.items()
+        if column in points and points[column].notna().any()
+    }
+    if "test_size" in replicates and replicates["test_size"].notna().any():
+        rows["test records"] = _join_values(replicates["test_size"])
+    for metric in points.columns[points.notna().any()]:
+        if _ACCURACY.fullmatch(str(metric)):
+            utility = str(metric).removeprefix("floor/utility_")
+            owner = "" if utility == metric else "trivial model's "
+            rows[owner + metric_label(utility)] = _join_values(points[metric])
+    spec = result.spec
+    seeds = sorted({*replicates["seed"]})
+    rows["seeds"] = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else ", ".join(map(str, seeds))
+    if versions := spec.get("versions"):
+        rows["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if len(times := replicates["finished_at"].dropna()):
+        days = (f"{time:%Y-%m-%d}" for time in (times.min(), times.max()))
+        rows["date"] = " to ".join(dict.fromkeys(days))
+    return Table(("fact", "value"), tuple(rows.items()))
+
+
+def _join_values(values: pd.Series[Any]) -> str:
+    """The value that all points have, both ends of numbers, or a list."""
+    known = values.dropna()
+    different = sorted({format_setting(value) for value in known})
+    numbers = pd.to_numeric(known, errors="coerce")
+    if len(different) == 1 or numbers.isna().any():
+        return ", ".join(different)
+    return f"{format_number(numbers.min())} to {format_number(numbers.max())}"
 
 
 def facts_table(result: Result) -> Table:

@@ -132,15 +132,18 @@ def test_report_is_written(run, tmp_path):
     assert Path(shown.strip()).parent.name == SWEEP, "into the folder of the sweep"
 
 
-def test_report_of_several_sweeps_is_one_page_beside_their_own(run, tmp_path, storage):
+def test_report_of_several_sweeps_compares_them_and_links_to_theirs(run, tmp_path, storage):
     own = storage / SWEEP / "report.html"
     own.write_text("the sweep's own report")
     assert run("report", SWEEP, OTHER) == (0, f"{SWEEP}-{OTHER}.html\n", "")
     assert own.read_text() == "the sweep's own report"
     text = (tmp_path / f"{SWEEP}-{OTHER}.html").read_text()
     assert "Sweeps compared" in text
-    assert 'id="s1-front"' in text
-    assert 'id="s2-front"' in text
+    for name in (SWEEP, OTHER):
+        link = f"{SWEEP}-{OTHER}-{name}.html"
+        assert f'<a href="{link}">{name}</a>' in text
+        assert 'id="front"' in (tmp_path / link).read_text()
+    assert 'id="front"' not in text
 
 
 def test_compared_fronts_are_drawn(run, tmp_path):

@@ -28,7 +28,7 @@ from sweeps.analysis.pareto import pareto_front
 from sweeps.report.contents import ReportContents
 from sweeps.report.figures.charts import SEARCHED
 from sweeps.report.page import write_report
-from sweeps.report.tables import failures_table, notes_table
+from sweeps.report.tables import card_table, failures_table, notes_table
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import PAGE_FILE
 from sweeps.store.reader import Note
@@ -161,6 +161,38 @@ def test_notes_failures_and_versions_are_on_the_page(page):
     assert "2.13.0" in page.sections["run"]
     assert "2023-11-14 22:13:20 UTC" in page.sections["run"]
     assert "sweeps run adult-train-size" in page.sections["run"]
+
+
+def test_a_card_has_data_model_accuracies_seeds_versions_and_date(page, membership_sweep):
+    card = dict(card_table(membership_sweep).rows)
+    points = membership_sweep.points
+    errors = points.loc[points["status"] == "finished", "utility/test_mse"]
+    assert card == {
+        "data": "adult",
+        "model": "linear",
+        "training records": "10 to 1000",
+        "test mse": f"{errors.min():.4g} to {errors.max():.4g}",
+        "seeds": "0 to 5",
+        "versions": "torch 2.13.0",
+        "date": "2023-11-14",
+    }
+    assert "training records" in page.sections["about"]
+
+
+def test_the_guide_names_the_axes_of_an_own_experiment():
+    objectives = {"cost/seconds": "min", "quality/accuracy": "max"}
+    points = membership_points(
+        replicate=lambda size, decay, seed: Replicate(
+            seed, {"cost/seconds": size + seed, "quality/accuracy": size}, finished_at=1.7e9
+        )
+    )
+    sweep = SyntheticSweep(membership_study(claims=[]), points, objectives=objectives)
+    text = ReportPage(render(sweep)).sections["front"]
+    assert (
+        "The horizontal axis is cost: seconds, the vertical one quality: accuracy; better is "
+        "towards the upper left."
+    ) in text
+    assert "Utility" not in text
 
 
 def test_stopped_points_are_separate_from_failed_ones():
