@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import resource
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import requires, version
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -138,3 +141,28 @@ def test_wheel_carries_every_study_and_nothing_of_the_tests(tmp_path: Path) -> N
     assert {f"sweeps/studies/{study}.yaml" for study in STUDIES} <= carried
     assert {str(path.relative_to(ROOT)) for path in _sources()} <= carried
     assert {name.split("/")[0] for name in carried if "dist-info" not in name} == set(PACKAGES)
+
+
+@pytest.mark.ray
+def test_wheel_in_a_fresh_environment_runs_the_demo_study(tmp_path: Path) -> None:
+    """Without the checkout; the requirements are those of this environment."""
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    _run(sys.executable, "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    _run(python, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", wheel)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    settings = ("replicates=2", "space.noise_std.grid=[0.0, 10.0]", "fixed.draws=112")
+    changes = [word for setting in settings for word in ("--set", setting)]
+    sweeps, home = python.with_name("sweeps"), tmp_path / "home"
+    home.mkdir()
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    for words in (["run", "quickstart", "--name", "demo", *changes], ["verify", "demo"]):
+        subprocess.run([sweeps, *words], cwd=home, env=environment, check=True)
+    assert (home / "sweep-results" / "demo" / "report.html").exists()
+    code = "import sweeps; print(sweeps.__file__); sweeps.open_result('recorded:quickstart')"
+    shown = subprocess.run(
+        [python, "-c", code], cwd=home, env=environment, check=True, capture_output=True, text=True
+    )
+    assert Path(shown.stdout.strip()).is_relative_to(packages)
