@@ -46,6 +46,6 @@ class PanelProfile:
 
 
 PROFILES: Final[Mapping[ProfileName, PanelProfile]] = {
-    "quick": PanelProfile(2_000, 2, 5_000, draws=8, numbers=2**23),
+    "quick": PanelProfile(2_000, 2, 12_000, draws=8, numbers=2**23),
     "full": PanelProfile(4_000, 1, 12_000, draws=64, numbers=2**26),
 }
