@@ -6,6 +6,7 @@ import base64
 import io
 import math
 import platform
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -59,6 +60,7 @@ def describe_page(result: AuditResult, title: str, model: str, data: str) -> str
     template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     text: str = template.render(
         title=title,
+        label=_label,
         headline=f"{headline}.",
         verdict=rest,
         counts=_counts(result),
@@ -85,6 +87,13 @@ def describe_page(result: AuditResult, title: str, model: str, data: str) -> str
         style=Markup(page_style()),
     )
     return text
+
+
+def _label(text: str) -> str:
+    """A text with the names of columns and metrics as people write them."""
+    text = re.sub(r"tpr_at_fpr_([0-9.]+|r\b)", r"TPR at FPR \1", text)
+    text = re.sub(r"\bauc\b", "AUC", text)
+    return text if " " in text else text.replace("_", " ")  # sentences may have names of users
 
 
 def describe_in_notebook(result: AuditResult) -> str:

@@ -78,7 +78,7 @@ _POINTS: Mapping[str, dict[str, Any]] = {
 _BOUND: dict[str, Any] = {"color": BLUE, "symbol": "diamond", "hollow": True, "size": 10}
 _RANK = "rank, best first"
 _POSITION = "position on the axis"
-_MAX_TICKS = 5
+_MAX_TICKS, _MAX_VALUE_TICKS = 5, 8
 _STEPS: Mapping[Direction, Literal["hv", "vh"]] = {"min": "hv", "max": "vh"}
 
 
@@ -259,6 +259,9 @@ def field_positions(
     positive = np.array(numbers[numbers > 0])
     log = (log or is_wide(positive, KNOB_RATIO)) and len(positive) > 0 and not (numbers < 0).any()
     positions, ticks = _zero_beside(numbers) if log else (numbers, None)
+    if log and numbers.nunique() <= _MAX_VALUE_TICKS:
+        places = [float(position) for position in sorted(positions.unique())]
+        ticks = places, [format_setting(value) for value in sorted(numbers.unique())]
     limits = view_limits(np.array(positions), log=log)
     return positions, ChartAxis(label, log, limits, ticks), True
 
