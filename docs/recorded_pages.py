@@ -184,7 +184,7 @@ def pages() -> dict[str, str]:
 
 def _section(sweep: ListedSweep, result: Result) -> Iterator[str]:
     """Lines of a section of `results.md`."""
-    front, plan = result.front(), result.manifest.plan
+    front, plan = result.front(all=True), result.manifest.plan
     yield from (f"## {sweep.name}", "", sweep.text.strip() or result.study.description, "")
     yield from (f"![Trade-off of {sweep.name}](recorded/{sweep.name}/front.png)", "")
     yield from (" ".join(headline_sentences(result, front)), "")

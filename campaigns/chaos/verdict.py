@@ -110,5 +110,5 @@ def _numbers(result: Result) -> Numbers:
 
 
 def _front(result: Result) -> pd.DataFrame:
-    front = result.front().drop(columns=["sweep", "finished_at"])
+    front = result.front(all=True).drop(columns=["sweep", "finished_at"])
     return front.sort_values("point_id").reset_index(drop=True)

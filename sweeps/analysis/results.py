@@ -40,7 +40,12 @@ from sweeps.analysis.pareto import (
     pareto_front,
     worst_values,
 )
-from sweeps.analysis.tables import FRONT_GROUP, FRONT_PROBABILITY, varying_fields
+from sweeps.analysis.tables import (
+    FRONT_GROUP,
+    FRONT_PROBABILITY,
+    INTERVAL_SUFFIXES,
+    varying_fields,
+)
 from sweeps.analysis.text import format_setting
 from sweeps.errors import InputError
 from sweeps.store.asks import AskRecord, read_asks
@@ -276,17 +281,41 @@ class Result:
         return replicate_table(tables).complete(self.manifest.plan.seed_rule)
 
     def front(
-        self, objectives: Objectives | None = None, *, include_flagged: bool = False
+        self,
+        objectives: Objectives | None = None,
+        *,
+        include_flagged: bool = False,
+        all: bool = False,
     ) -> pd.DataFrame:
         """The Pareto front, by default on the study's objectives; empty without a defined point.
 
-        Its points are among `candidates`. See `sweeps.pareto_front`. Two columns are added:
-        `front/probability`, of being on the front of the true means, and `front/group`, the number
-        of the point's group. Intervals of differences separate no point of a group from its first.
+        Its points are among `candidates`. See `sweeps.pareto_front`.
+
+        Args:
+            objectives: Metric to `min` or `max`.
+            include_flagged: Whether points with a raised flag take part.
+            all: Whether every column of `points` is kept.
+
+        Returns:
+            A row per point: the objectives with the ends of their 95% intervals; the swept fields,
+            as `config/<field>`; `front/probability`, of being on the front of the true means;
+            `front/group`, the number of the point's group; and `point_id`. Intervals of
+            differences separate no point of a group from its first.
         """
-        if objectives is None and not set(self.objectives) <= set(self.points.columns):
-            return self.points.iloc[:0]
         chosen = objectives or self.objectives
+        if objectives is None and not set(chosen) <= set(self.points.columns):
+            front = self.points.iloc[:0]
+        else:
+            front = self._find_front(chosen, include_flagged)
+        if all:
+            return front
+        measured = [f"{metric}{suffix}" for metric in chosen for suffix in ("", *INTERVAL_SUFFIXES)]
+        fields = [f"config/{field}" for field in self.swept_fields]
+        wanted = [*measured, *fields, FRONT_PROBABILITY, FRONT_GROUP, "point_id"]
+        return front[[column for column in wanted if column in front]]
+
+    def _find_front(self, chosen: Objectives, include_flagged: bool) -> pd.DataFrame:
+        """The front with every column."""
         front = pareto_front(self.candidates, chosen, include_flagged=include_flagged)
         rows, _ = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
         samples = self.samples(list(chosen), rows["point_id"])

@@ -109,7 +109,7 @@ def pareto(
     result = _open(sweep, storage, tracking_uri, address)
     objectives = chosen or result.objectives
     try:
-        front = result.front(objectives, include_flagged=include_flagged)
+        front = result.front(objectives, include_flagged=include_flagged, all=True)
         answers = _answer(result, objectives, where or (), include_flagged)
     except ValueError as error:
         raise InputError(str(error)) from error

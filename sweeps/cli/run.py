@@ -48,7 +48,7 @@ from sweeps.remote.status import status_file
 from sweeps.store.filesystem import DEFAULT_STORAGE, absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, choose_tracking_uri, read_manifest
-from sweeps.study.loader import change_study, load
+from sweeps.study.loader import load
 from tracking.errors import TrackingError
 
 _NO_READER = {errno.EPIPE, errno.EIO}  # A closed pipe, a terminal that hung up.
@@ -124,7 +124,7 @@ def resume(
                 f"resume changes only resources, such as resources.concurrency=2; got {change!r}. "
                 f"To add points or replicates: sweeps extend {sweep}"
             )
-    study = set_budget(change_study(manifest.study, set_ or ()), _read_budget(budget))
+    study = set_budget(load(manifest.study, set_ or ()), _read_budget(budget))
     plan = add_recorded_asks(replan(manifest.model_copy(update={"study": study})), ledger)
     _run_plan(plan, sweep, directory, tracking_uri, address, manifest=manifest, quiet=quiet)
 
@@ -271,7 +271,7 @@ def _print_outcome(
     if outcome.reused is not None:
         copied, available = outcome.reused
         typer.echo(f"reused {copied:,} of {format_count(available, 'training')} of other sweeps")
-    front = result.front()
+    front = result.front(all=True)
     if len(front):
         print_table(front_table(front, result.objectives, result.swept_fields))
     for remark in front_remarks(result, front):

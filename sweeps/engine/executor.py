@@ -96,6 +96,7 @@ class RunOutcome:
 
 def run(
     study: Study | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
     tracking_uri: str | None = None,
     address: str | None = None,
     storage: str | None = None,
@@ -109,6 +110,7 @@ def run(
 
     Args:
         study: A study, a packaged study's name, a path to a YAML file, or a mapping.
+        overrides: Changes of the study, as `space.weight_decay.grid=[0, 1, 2]`.
         tracking_uri: URI of the MLflow store; MLflow's default if None.
         address: Address of the Ray cluster; None starts a local one.
         storage: Directory or URI for the sweep's files; `./sweep-results` if None.
@@ -123,7 +125,7 @@ def run(
         InputError: If another argument is invalid, before anything starts.
         KeyboardInterrupt: If it was interrupted; finished points are kept.
     """
-    study = study if isinstance(study, Study) else load(study)
+    study = load(study, overrides)
     plan = make_plan(study if budget is None else set_budget(study, budget), num_points)
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     return _run_to_end(
@@ -170,7 +172,7 @@ def extend(
     """
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     manifest = read_manifest(Ledger(directory, sweep))
-    base = study if study is None or isinstance(study, Study) else load(study)
+    base = None if study is None else load(study)
     plan = plan_extension(manifest, num_points, replicates, overrides, base, budget)
     return _run_to_end(
         plan,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class LocalTraining:
 
 def train(
     study: Study | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
     *,
     name: str | None = None,
     storage: str | None = None,
@@ -78,6 +79,7 @@ def train(
 
     Args:
         study: A study, a packaged study's name, a path to a YAML file, or a mapping.
+        overrides: Changes of the study, as `fixed.train_size=100`.
         name: Name of the sweep; the study's if None. A part i of n is named `NAME-i-of-n`.
         storage: Directory or URI for the sweep's files; `./sweep-results` if None.
         device: Device as torch names it; `cuda` if torch has one, else `cpu`, if None.
@@ -95,7 +97,7 @@ def train(
     started, (number, parts) = time.monotonic(), part
     if not 0 <= number < parts:
         raise InputError(f"part must be a number from 0 and the number of parts; got {part}")
-    plan = make_plan(study if isinstance(study, Study) else load(study))
+    plan = make_plan(load(study, overrides))
     if plan.is_adaptive:
         raise InputError(
             f"search.algorithm {plan.study.search.algorithm} needs results while it runs: use "

@@ -28,7 +28,7 @@ from sweeps.store.manifest import (
     installed_versions,
     read_manifest,
 )
-from sweeps.study.loader import change_study
+from sweeps.study.loader import load
 from sweeps.study.spec import Study
 
 _GROWING: Final = ("replicates", "search.num_points")
@@ -68,7 +68,7 @@ def plan_extension(
     changes = [*overrides]
     changes += [] if num_points is None else [f"search.num_points={num_points}"]
     changes += [] if replicates is None else [f"replicates={replicates}"]
-    return replan(manifest, set_budget(change_study(study or manifest.study, changes), budget))
+    return replan(manifest, set_budget(load(study or manifest.study, changes), budget))
 
 
 def replan(manifest: Manifest, study: Study | None = None) -> Plan:

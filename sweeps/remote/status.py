@@ -97,7 +97,7 @@ def read_overview(sweep: str, storage: str | None = None) -> SweepOverview:
     now = datetime.now(UTC)
     bounds = [METRIC_BOUNDS[metric] for metric in result.objectives if metric in METRIC_BOUNDS]
     metrics = [*result.objectives, *bounds]
-    front = select_records(result.front(), result.swept_fields, metrics)
+    front = select_records(result.front(all=True), result.swept_fields, metrics)
     return SweepOverview(
         sweep=result.sweep,
         study=result.study.name,

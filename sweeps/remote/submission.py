@@ -133,6 +133,7 @@ def submit(
     study: str | os.PathLike[str] | Study,
     address: str,
     *,
+    overrides: Sequence[str] = (),
     name: str | None = None,
     storage: str | None = None,
     tracking_uri: str | None = None,
@@ -151,6 +152,7 @@ def submit(
     Args:
         study: A packaged study's name, a path to a YAML file, or a study.
         address: Address of the cluster's job server, as `http://HEAD:8265`.
+        overrides: Changes of the study, as `fixed.train_size=100`.
         name: Name of the sweep, by default the study's with a digest of its values.
         storage: Absolute path or URI that holds sweeps, as every node sees it. It may be left out
             if the cluster has an earlier job of the sweep.
@@ -165,7 +167,7 @@ def submit(
         ConnectError: If no job server answers there, or it rejects the token.
         JobError: If the cluster does not accept the job.
     """
-    loaded = study if isinstance(study, Study) else load(study)
+    loaded = load(study, overrides)
     client = JobClient(address)
     files = read_study_files(loaded, [*map(Path, include)])
     job, earlier = prepare_job(

@@ -104,7 +104,7 @@ class ReportContents:
     @cached_property
     def front(self) -> pd.DataFrame:
         """The Pareto front on the study's objectives."""
-        return self.result.front()
+        return self.result.front(all=True)
 
     @cached_property
     def points(self) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,16 +23,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class DisplayedResult(Result):
-    """A result with figures, which notebooks show as a table of its front."""
+    """A result with figures, which notebooks show as a picture and a table of its front."""
 
     def _repr_html_(self) -> str:
-        """The sweep's size, its result in words and its Pareto front, for notebooks."""
-        front = self.front()
+        """The sweep's size, its result in words and its front, for notebooks without a network."""
+        front = self.front(all=True)
         table = front_table(front, self.objectives, self.swept_fields)
         names = [metric_label(c) if "/" in c else field_label(c) for c in table.columns]
         content = pd.DataFrame(list(table.rows), columns=names).to_html(index=False)
-        lines = [repr(self), headline(self, front), "Pareto front:"]
-        return "".join(f"<p>{html.escape(line)}</p>" for line in lines) + content
+        lines = "".join(
+            f"<p>{html.escape(line)}</p>" for line in (repr(self), headline(self, front))
+        )
+        if front.empty:
+            return lines + content
+        picture = base64.b64encode(load_plots().draw_front(self, front)).decode()
+        image = f'<img alt="Pareto front" width="600" src="data:image/png;base64,{picture}">'
+        return lines + image + content
 
     def plot_front(self, x: str | None = None, y: str | None = None) -> Figure:
         """Plots the Pareto front among all finished points, with 95% intervals.

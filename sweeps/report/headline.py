@@ -60,10 +60,10 @@ def headline_sentences(
 
     Args:
         result: A sweep.
-        front: `result.front()`, if it is known already.
+        front: `result.front(all=True)`, if it is known already.
         effects: `knob_effects(result)`, if they are known already.
     """
-    front = result.front() if front is None else front
+    front = result.front(all=True) if front is None else front
     effects = knob_effects(result) if effects is None else effects
     if front.empty:
         return [explain_empty_front(result)]

@@ -17,6 +17,7 @@ from sweeps.report.contents import ReportContents
 from sweeps.report.figures.metrics import front_chart, save_chart
 from sweeps.report.figures.overview import fronts_chart
 from sweeps.report.figures.plotly_charts import plotly_figure
+from sweeps.report.figures.png_charts import chart_png
 from sweeps.report.figures.recorded import roc_chart, training_chart
 from sweeps.report.page import write_report as write_report
 from sweeps.report.page import write_report_files as write_report_files
@@ -34,6 +35,11 @@ def plot_front(result: Result, x: str | None = None, y: str | None = None) -> Fi
             known = [name for name in result.manifest.plan.metrics if name in result.points]
             raise ValueError(f"no point has {unknown[0]}; the metrics are {', '.join(known)}")
     return plotly_figure(front_chart(result.points, result.front(), objectives, axes=axes))
+
+
+def draw_front(result: Result, front: pd.DataFrame) -> bytes:
+    """PNG picture of a result's front among all finished points."""
+    return chart_png(front_chart(result.points, front, result.objectives))
 
 
 def plot_recorded(

@@ -38,21 +38,25 @@ def study_names() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
-def load(study: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str] = ()) -> Study:
+def load(
+    study: Study | str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str] = ()
+) -> Study:
     """Reads a study and checks its shape.
 
     If the shape is wrong, the valid parts are checked against the experiment too, so that one
     message has all mistakes.
 
     Args:
-        study: A packaged study's name, a path to a YAML file, or the content of such a file; a
-            mapping names the user's own files from the working directory.
+        study: A packaged study's name, a path to a YAML file, the content of such a file, or a
+            study; a mapping names the user's own files from the working directory.
         overrides: `key=value` with dots between the parts of a key, as
             `space.weight_decay.grid=[0, 1]`; values are YAML.
 
     Raises:
         StudyError: With every mistake.
     """
+    if isinstance(study, Study):
+        return _load_values(study.to_dict(), study.source, overrides) if overrides else study
     if isinstance(study, Mapping):
         return _load_values(deepcopy(dict(study)), StudySource(), overrides)
     file, text, folder = _read_text(os.fspath(study))
@@ -78,17 +82,6 @@ def _load_values(
     places = dict(source.places)
     found = filter(None, [_apply_override(raw, places, change) for change in overrides])
     return read_study(raw, replace(source, places=places), [*errors, *found])
-
-
-def change_study(study: Study, overrides: Sequence[str]) -> Study:
-    """Returns a study with overrides, as `load` applies them.
-
-    Raises:
-        StudyError: With every mistake.
-    """
-    if not overrides:
-        return study
-    return _load_values(study.to_dict(), study.source, overrides)
 
 
 def read_study(

@@ -248,7 +248,7 @@ def test_a_result_answers_and_leaves_out_flagged_points(tmp_path: Path) -> None:
         result.lowest(leak, "utility/test_accuracy >= 95")
     write_sweep(tmp_path, "flagged", objectives, metrics, replicates=3, flags=[1.0, 1.0])
     assert sweeps.open_result("flagged", str(tmp_path)).front().empty
-    front, whole = result.front(), result.front(include_flagged=True)
+    front, whole = result.front(), result.front(include_flagged=True, all=True)
     assert (len(front), front.attrs["excluded"]["flagged"], len(whole)) == (1, 1, 2)
     assert front["front/probability"].tolist() == [1.0]
     assert whole["front/group"].tolist() == [1, 2]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from PIL import Image
 from stored_sweeps import write_sweep
 
 import sweeps
@@ -24,6 +29,26 @@ def test_a_notebook_shows_the_size_and_the_front(result: sweeps.Result) -> None:
     assert "Lowest advantage 0.1" in page
     assert "<th>membership advantage</th>" in page
     assert page.count("<tr") == 2, "a heading and the only point of the front"
+    (picture,) = re.findall(
+        r'<img alt="Pareto front"[^>]* src="data:image/png;base64,([^"]+)"', page
+    )
+    image = Image.open(io.BytesIO(base64.b64decode(picture)))
+    assert min(image.size) > 300
+    assert len(image.convert("L").getcolors()) > 20, "lines, points and texts"
+
+
+def test_a_front_has_its_objectives_knobs_and_ids_unless_all_columns_are_asked_for(
+    result: sweeps.Result,
+) -> None:
+    front, whole = result.front(), result.front(all=True)
+    measured = [f"{m}{end}" for m in OBJECTIVES for end in ("", ".ci_low", ".ci_high")]
+    knobs = [f"config/{field}" for field in result.swept_fields]
+    assert knobs
+    added = ["front/probability", "front/group"]
+    assert list(front) == [*measured, *knobs, *added, "point_id"]
+    assert set(whole) == {*result.points, *added}
+    pd.testing.assert_frame_equal(whole[list(front)], front)
+    assert next(iter(result.front({"utility/test_accuracy": "max"}))) == "utility/test_accuracy"
 
 
 def test_the_plot_holds_every_finished_point(result: sweeps.Result) -> None:

@@ -216,7 +216,7 @@ def test_results_and_points_are_shown_in_a_line(storage):
 
 def test_a_bound_undefined_at_every_point_is_no_column(run, storage):
     result = open_result(SWEEP, str(storage))
-    front = result.front().assign(**{"bound/advantage": float("nan")})
+    front = result.front(all=True).assign(**{"bound/advantage": float("nan")})
     shown = front_table(front, result.objectives, result.swept_fields)
     assert "bound/advantage" not in shown.columns
     assert "evenly spaced" not in shown.note

@@ -280,9 +280,9 @@ def test_results_are_read_from_the_cluster_without_its_storage(story: Story) -> 
 
 def test_a_name_belongs_to_one_study(story: Story) -> None:
     laptop = story.laptop
-    study = load(laptop.folder / "small.yaml", ["replicates=3"])
+    study, changes = laptop.folder / "small.yaml", ["replicates=3"]
     with pytest.raises(InputError, match="belongs to a sweep of another study"):
-        sweeps.submit(study, laptop.address, name=laptop.sweep)
+        sweeps.submit(study, laptop.address, overrides=changes, name=laptop.sweep)
 
 
 def test_a_wrong_token_gives_one_message(story: Story) -> None:

@@ -52,7 +52,6 @@ from sweeps.store.asks import AskRecord, read_asks, write_ask
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest, write_manifest
 from sweeps.store.reuse import finished_points, record_sources, recorded_sources
-from sweeps.study.loader import load
 from sweeps.study.search_space import Axis
 from sweeps.study.spec import Bounds, Study
 
@@ -258,7 +257,7 @@ def test_confirmed_points_count_by_fresh_seeds_alone(tmp_path: Path) -> None:
         for point in seeds.index
     )
     assert result.pending == 0
-    (remark,) = front_remarks(result, result.front())
+    (remark,) = front_remarks(result, result.front(all=True))
     assert remark.startswith("Two replicates are too few"), "both ends are confirmed"
 
 
@@ -363,7 +362,7 @@ def result_of(plan: Plan, storage: Path) -> Result:
 
 def remarks_on(plan: Plan, storage: Path) -> list[str]:
     result = result_of(plan, storage)
-    return front_remarks(result, result.front())
+    return front_remarks(result, result.front(all=True))
 
 
 def constrained(plan: Plan, **bounds: float) -> Plan:
@@ -593,7 +592,7 @@ def test_a_killed_search_gives_the_same_front(
     ]
     uri = new_store(tmp_path)
     study = study_file(tmp_path)
-    whole = sweeps.run(load(study, changes), name="whole", storage=str(tmp_path), tracking_uri=uri)
+    whole = sweeps.run(study, changes, name="whole", storage=str(tmp_path), tracking_uri=uri)
     folder, chance = tmp_path / "killed", random.Random(kills)
     settings = [word for change in changes for word in ("--set", change)]
     command = ["run", str(study), "--name", "killed", *settings]

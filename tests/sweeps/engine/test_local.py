@@ -117,6 +117,8 @@ def test_a_repeated_call_trains_nothing_again(tmp_path: Path) -> None:
     assert train(study, storage=storage, name="own").finished == 12
     again = {r.finished_at for p in Ledger(storage, "own").read_points() for r in p.replicates}
     assert again == times
+    changes = ["space.x.grid=[0, 1]", "replicates=1"]
+    assert train(study, changes, storage=storage, name="small").trainings == 2
 
 
 def test_a_failing_point_leaves_the_others_and_names_the_line(tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ class SyntheticSweep:
         """Number of points of each status."""
         return {"finished": 0, "stopped": 0, "failed": 0, **Counter(self.points["status"])}
 
-    def front(self) -> pd.DataFrame:
-        """See `Result.front`."""
+    def front(self, *, all: bool) -> pd.DataFrame:
+        """The front with all columns; see `Result.front`."""
         if not set(self.objectives) <= set(self.points.columns):
             return self.points.iloc[:0]
         points = self.points

@@ -42,7 +42,7 @@ def test_the_first_sentence_has_the_effect_of_the_knob():
 
 
 def test_the_second_sentence_has_the_best_point_in_each_objective(membership_sweep):
-    front = membership_sweep.front()
+    front = membership_sweep.front(all=True)
     private, useful = (front.loc[front[metric].idxmin()] for metric in OBJECTIVES)
     places = [
         f"at {row['config/train_size']} training records, weight decay "
@@ -84,7 +84,7 @@ def test_points_without_an_order_are_not_praised_if_they_cannot_be_told_apart():
     ]
     study = membership_study(space={"model": {"choice": ["linear", "mlp"]}}, fixed={}, claims=[])
     sweep = SyntheticSweep(study, points)
-    front = sweep.front().assign(**{"front/group": 1})
+    front = sweep.front(all=True).assign(**{"front/group": 1})
     assert headline(sweep, front).startswith("Membership advantage at most 0.0")
 
 
@@ -123,7 +123,7 @@ def _compared_with_trivial(utilities):
     sizes = tuple(range(len(utilities)))
     points = membership_points(sizes, (0.0,), replicate=replicate)
     sweep = SyntheticSweep(membership_study(), points)
-    return headline(sweep), note_trivial_model(sweep.front(), OBJECTIVES)
+    return headline(sweep), note_trivial_model(sweep.front(all=True), OBJECTIVES)
 
 
 def test_a_trivial_model_that_no_point_beats_is_named():

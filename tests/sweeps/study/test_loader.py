@@ -256,6 +256,7 @@ def test_a_mapping_gives_the_same_study_as_its_file_and_is_not_changed(write):
     values = load(write(VALID)).to_dict()
     before, changes = deepcopy(values), ["fixed.train_size=100"]
     assert load(values, changes) == load(write(VALID), changes)
+    assert load(load(values), changes) == load(values, changes)
     assert values == before
     with pytest.raises(StudyError, match="study replicates: got 0; expected at least 1"):
         load({**values, "replicates": 0})
