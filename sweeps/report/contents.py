@@ -35,7 +35,6 @@ from sweeps.report import tables
 from sweeps.report.figures.charts import BASELINE, BOUND, FLOOR, TRIVIAL, Chart
 from sweeps.report.figures.curves import CurveSet, group_curves, label_point
 from sweeps.report.figures.metrics import field_chart, front_chart
-from sweeps.report.figures.overview import effects_chart
 from sweeps.report.figures.plane import information_plane
 from sweeps.report.figures.png_charts import ImageKind, draw_chart, figure_file
 from sweeps.report.figures.recorded import convergence_chart, roc_chart, training_chart
@@ -228,8 +227,6 @@ class ReportContents:
         if len(self.front) or excluded.get("flagged", 0):
             chart = front_chart(self.points, self.front, objectives, self._estimate_attainment())
             yield ReportFigure("front", "Pareto front with 95% intervals", chart)
-        if effects := effects_chart(self.effects):
-            yield ReportFigure("effects", "Trend of each objective along each knob", effects)
         for field, chart in self._field_charts():
             name, label = f"along-{_file_name(field)}", f"Metrics along {field_label(field)}"
             yield ReportFigure(name, label, chart)

@@ -37,6 +37,9 @@ from sweeps.analysis.text import (
     metric_label,
     setting_as_number,
 )
+from sweeps.analysis.trends import Effect
+
+_BARE = ("true", "false", "null")
 
 
 def headline(
@@ -93,8 +96,10 @@ def _describe_effects(result: Result, effects: Sequence[KnobEffect]) -> list[str
     has_others = any(space[field].along != knob for field in others)
     text, last = "", ("", "")
     for effect in own:
-        verb, size = _describe_change(effect)
-        place = _describe_range(effect, name, has_others=has_others)
+        if (found := effect.finding.effect) is None:
+            continue
+        verb, size = _describe_change(found)
+        place = _describe_range(found, name, has_others=has_others)
         separator = ", " if place == last[0] else f"{'; ' if text else ''}{place}: "
         said = "" if (place, verb) == last and size else f" {verb}"
         text += f"{separator}{_name(effect.metric)}{said}{size}"
@@ -102,23 +107,22 @@ def _describe_effects(result: Result, effects: Sequence[KnobEffect]) -> list[str
     return [f"{_capitalize(text)}."]
 
 
-def _describe_range(effect: KnobEffect, name: str, *, has_others: bool) -> str:
-    size = effect.finding.effect
-    if size is None or size.ends is None:
+def _describe_range(effect: Effect, name: str, *, has_others: bool) -> str:
+    if effect.ends is None:
         return f"from the lowest to the highest {name}"
-    ends = " to ".join(label_setting(end) for end in size.ends)
-    mean = ", other settings averaged" if size.is_averaged and has_others else ""
+    ends = " to ".join(label_setting(end) for end in effect.ends)
+    mean = ", other settings averaged" if effect.is_averaged and has_others else ""
     return f"{name} from {ends}{mean}"
 
 
-def _describe_change(effect: KnobEffect) -> tuple[str, str]:
+def _describe_change(effect: Effect) -> tuple[str, str]:
     """Verb for the change of a metric, and its size in words."""
-    change = effect.finding.effect.change  # type: ignore[union-attr]
+    change = effect.change
     if change.low > 0:
         return "rises", f" by {change.plus_minus}"
     if change.high < 0:
         return "falls", f" by {Interval(-change.value, -change.high, -change.low).plus_minus}"
-    if _is_beyond_chance(effect):
+    if effect.is_beyond_chance:
         return "varies", ", with no change from end to end"
     return "shows no change beyond chance", ""
 
@@ -190,9 +194,6 @@ def _place(row: Row, fields: Sequence[str]) -> str:
             shown = label_setting(value)
             words.append(f"{shown} {name}" if name.endswith("s") else f"{name} {shown}")
     return ", ".join(words) or "the only setting"
-
-
-_BARE = ("true", "false", "null")
 
 
 def _name(metric: str) -> str:

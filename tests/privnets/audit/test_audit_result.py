@@ -303,6 +303,9 @@ def test_the_page_and_the_notebook_show_no_markup_of_users(tmp_path: Path) -> No
     assert len(sources) == 1
     assert sources[0].startswith("data:image/png;base64,")
     assert audit.verdict.split(":")[0] in page
+    assert "TPR at FPR 0.01" in page
+    assert "tpr_at_fpr" not in page
+    assert page.index("<h2>Limits") < page.index("<h2>ROC curves") < page.index("<h2>What was")
     assert "<table" in audit._repr_html_()
     assert "<script" not in audit._repr_html_()
 
