@@ -192,7 +192,8 @@ def _place(row: Row, fields: Sequence[str]) -> str:
             words.append(str(value).replace("_", " "))
         else:
             shown = label_setting(value)
-            words.append(f"{shown} {name}" if name.endswith("s") else f"{name} {shown}")
+            one = name.removesuffix("s") if shown == "1" else name
+            words.append(f"{shown} {one}" if name.endswith("s") else f"{name} {shown}")
     return ", ".join(words) or "the only setting"
 
 

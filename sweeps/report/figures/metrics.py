@@ -114,7 +114,7 @@ def front_chart(
         "flagged": rows.loc[~best & flagged],
         "Pareto front": rows.loc[best],
     }
-    knob = most_varied(rows.loc[best & ~is_obfuscated(rows)], fields)
+    knob = most_varied(rows.loc[~is_obfuscated(rows)], fields)
     texts = setting_texts(rows.loc[best], [knob] if knob else [])
     is_noise = is_obfuscated(rows.loc[best])
     texts = ["" if noise else text for text, noise in zip(texts, is_noise, strict=False)]

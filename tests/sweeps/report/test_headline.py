@@ -67,7 +67,7 @@ def test_an_objective_that_does_not_change_keeps_to_a_limit():
     first, second = headline_sentences(made_sweep(lambda size: (0.1 * size, 0.3)))
     assert "membership advantage rises by 0.4" in first
     assert first.endswith(", test mse shows no change beyond chance.")
-    assert re.match(r"Lowest advantage \S+ ± \S+ at 1 training records; ", second)
+    assert re.match(r"Lowest advantage \S+ ± \S+ at 1 training record; ", second)
     assert "; mse at most 0.3" in second
 
 
