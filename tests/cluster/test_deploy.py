@@ -26,13 +26,6 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = Path(cluster.__file__).parent / "deploy"
 SCRIPTS = ["compose/secrets.sh", "slurm/sweep.sbatch", "tls/certificates.sh"]
 PAGES = sorted(DEPLOY.rglob("*.md"))
-# What KubeRay's resource definitions require, and all that these manifests use.
-GROUP = {"rayStartParams", "template"}
-WORKERS = {"groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"}
-CLUSTER = {"rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions"}
-CLUSTER |= {"headGroupSpec", "workerGroupSpecs"}
-JOB = {"entrypoint", "backoffLimit", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished"}
-JOB |= {"submissionMode", "runtimeEnvYAML", "rayClusterSpec"}
 
 
 def read(path: str) -> Any:
@@ -69,24 +62,6 @@ def test_commands_that_are_told_exist_with_their_options(command: str) -> None:
     assert called.make_context(name, rest, parent=context).command is called
 
 
-def test_a_page_for_each_folder_that_the_first_one_names() -> None:
-    folders = {path.name for path in DEPLOY.iterdir() if path.is_dir()} - {"__pycache__"}
-    named = set(re.findall(r"\]\((\w+)\)", (DEPLOY / "README.md").read_text()))
-    assert named == folders
-    assert all((DEPLOY / folder / "README.md").is_file() for folder in folders)
-
-
-def test_everything_is_in_a_wheel() -> None:
-    # hatchling takes all files below a package.
-    project = (ROOT / "pyproject.toml").read_text()
-    assert 'packages = ["sweeps", "privnets", "tracking", "cluster"]' in project
-    kept = subprocess.run(
-        ["git", "check-ignore", *map(str, DEPLOY.rglob("*"))],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert [line for line in kept.stdout.split() if "__pycache__" not in line] == []
-
-
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_scripts_parse_and_may_be_run(script: str) -> None:
     subprocess.run(["bash", "-n", DEPLOY / script], check=True)
@@ -105,23 +80,13 @@ def test_no_file_holds_a_secret() -> None:
 # KubeRay
 
 
-def test_the_ray_cluster_has_what_its_definition_requires() -> None:
-    manifest = read("kuberay/cluster/raycluster.yaml")
-    assert (manifest["apiVersion"], manifest["kind"]) == ("ray.io/v1", "RayCluster")
-    check_cluster(manifest["spec"])
-
-
 def test_the_ray_job_is_retried_on_the_same_cluster_and_resumes() -> None:
     manifest = read("kuberay/job/rayjob.yaml")
-    assert (manifest["apiVersion"], manifest["kind"]) == ("ray.io/v1", "RayJob")
     spec = manifest["spec"]
-    assert set(spec) == JOB
-    assert spec["submissionMode"] in ("K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode")
     assert spec["backoffLimit"] >= 1
     assert f"--name {manifest['metadata']['name']} " in spec["entrypoint"]
     assert "--address auto " in spec["entrypoint"]
     assert yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"]["RAY_JOB_STOP_SIGNAL"] == "SIGINT"
-    check_cluster(spec["rayClusterSpec"])
     assert without_study(spec["rayClusterSpec"]) == read("kuberay/cluster/raycluster.yaml")["spec"]
 
 
@@ -136,43 +101,17 @@ def without_study(spec: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def check_cluster(spec: dict[str, Any]) -> None:
-    assert set(spec) == CLUSTER
+def test_a_cluster_requires_a_token_and_its_pods_have_no_rights() -> None:
+    spec = read("kuberay/cluster/raycluster.yaml")["spec"]
     assert spec["rayVersion"] == version("ray")
     assert spec["authOptions"] == {"mode": "token", "secretName": "sweeps-ray-token"}
-    assert spec["autoscalerOptions"]["upscalingMode"] in ("Default", "Aggressive", "Conservative")
-    assert set(spec["headGroupSpec"]) == GROUP
-    groups = {group["groupName"]: group for group in spec["workerGroupSpecs"]}
-    assert set(groups) == {"cpu", "gpu"}
-    for group in groups.values():
-        assert set(group) == WORKERS | {"replicas"}
-        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
-    for one in (spec["headGroupSpec"], *groups.values()):
-        assert all(isinstance(value, str) for value in one["rayStartParams"].values())
-        check_pod(one["template"]["spec"])
-    (gpu,) = groups["gpu"]["template"]["spec"]["containers"]
-    assert gpu["resources"]["limits"]["nvidia.com/gpu"] == "1"
-
-
-def check_pod(pod: dict[str, Any]) -> None:
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    volumes = {volume["name"] for volume in pod["volumes"]}
-    for container in pod["containers"]:
-        assert {"name", "image"} <= set(container)
-        assert {mount["name"] for mount in container["volumeMounts"]} == volumes
-        assert container["securityContext"]["allowPrivilegeEscalation"] is False
-        for variable in container.get("env", []):
-            assert set(variable) == {"name", "valueFrom"}, "secrets come from Secrets"
-
-
-def test_claims_are_those_that_the_pods_mount() -> None:
-    text = (DEPLOY / "kuberay/storage/claims.yaml").read_text()
-    claims = {claim["metadata"]["name"]: claim["spec"] for claim in yaml.safe_load_all(text)}
-    pod = read("kuberay/cluster/raycluster.yaml")["spec"]["headGroupSpec"]["template"]["spec"]
-    assert {v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"]} == set(claims)
-    for claim in claims.values():
-        assert claim["accessModes"] == ["ReadWriteMany"]
-        assert claim["resources"]["requests"]["storage"]
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            for variable in container.get("env", []):
+                assert set(variable) == {"name", "valueFrom"}, "secrets come from Secrets"
 
 
 def test_the_study_that_the_job_runs_is_one() -> None:
@@ -213,22 +152,6 @@ def test_the_cluster_file_is_what_rays_schema_and_ray_itself_want() -> None:
 
 
 # Compose
-
-
-def test_compose_names_only_what_it_defines() -> None:
-    compose = read("compose/compose.yaml")
-    assert set(compose) <= {"name", "services", "networks", "volumes", "secrets", "x-node"}
-    for service in compose["services"].values():
-        assert "image" in service
-        assert set(service["networks"]) <= set(compose["networks"])
-        named = [one if isinstance(one, str) else one["source"] for one in service["secrets"]]
-        assert set(named) <= set(compose["secrets"])
-        volumes = [volume.partition(":")[0] for volume in service.get("volumes", [])]
-        assert set(volumes) <= set(compose["volumes"])
-        assert set(service.get("depends_on", {})) <= set(compose["services"])
-        assert all(
-            c["condition"] == "service_healthy" for c in service.get("depends_on", {}).values()
-        )
 
 
 def test_compose_offers_nothing_beyond_loopback_and_nothing_runs_as_root() -> None:

@@ -159,18 +159,6 @@ def test_noise_destroys_information(entries: NDArray[np.float64], k: float, nois
     np.testing.assert_allclose(scaled, quiet, atol=1e-12)
 
 
-@given(entries=filters, k=dependences, angle=st.floats(0, 6.3))
-@settings(max_examples=30)
-def test_rotating_a_release_keeps_its_information(
-    entries: NDArray[np.float64], k: float, angle: float
-) -> None:
-    joint = measures.joint_us(k)
-    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-    before = measures.filter_information(entries, 1.0, joint)
-    after = measures.filter_information(turn @ entries, 1.0, joint)
-    np.testing.assert_allclose(after, before, atol=1e-7)
-
-
 def test_a_release_without_noise_on_one_direction() -> None:
     """U - S takes three values far apart: of four equally likely cells two stay unresolved."""
     theta = np.array([[0.0, 0.0], [1e-3, -1e-3]])
@@ -265,14 +253,6 @@ def test_the_best_loss_is_attained(k: float, a: float) -> None:
     assert best == pytest.approx(losses.min(), abs=1e-6)
 
 
-@given(entries=filters, k=dependences, a=tradeoffs)
-@settings(max_examples=30)
-def test_no_filter_beats_the_best_loss(entries: NDArray[np.float64], k: float, a: float) -> None:
-    found = measures.filter_information(entries, 1.0, measures.joint_us(k))
-    loss = (1 - a) * found.censored**2 + a * found.leakage**2
-    assert loss >= measures.best_loss(k, a) - 1e-7
-
-
 @given(entries=filters, k=dependences, a=st.sampled_from([0.05, 0.5, 0.9]))
 @settings(max_examples=20)
 def test_no_filter_beats_the_best_linear_loss(
@@ -284,16 +264,6 @@ def test_no_filter_beats_the_best_linear_loss(
         found = measures.filter_information(theta, 1.0, joint)
         loss = (1 - a) * found.censored**2 + a * found.leakage**2
         assert loss >= measures.best_linear_loss(k, a)[0] - 1e-7
-
-
-@pytest.mark.parametrize("sigma", [0.0, 0.3])
-@pytest.mark.parametrize(("k", "a"), [(0.4, 0.1), (1.0, 0.5), (0.0, 0.5)])
-def test_the_best_linear_filter_has_its_loss(k: float, a: float, sigma: float) -> None:
-    loss, theta = measures.best_linear_loss(k, a, sigma)
-    found = measures.filter_information(theta, sigma, measures.joint_us(k))
-    attained = (1 - a) * found.censored**2 + a * found.leakage**2
-    assert attained == pytest.approx(loss, rel=1e-6, abs=1e-9)
-    assert loss >= measures.best_loss(k, a) - 1e-9
 
 
 @pytest.mark.parametrize(("k", "a"), [(0.4, 0.1), (0.4, 0.8), (1.7, 0.3)])
@@ -324,6 +294,7 @@ def test_the_best_linear_filters_of_many_problems_are_those_of_each() -> None:
         )
         attained = (1 - a[place]) * found.censored**2 + a[place] * found.leakage**2
         assert attained == pytest.approx(losses[place], rel=1e-6, abs=1e-9)
+        assert losses[place] >= measures.best_loss(k[place], a[place]) - 1e-9
 
 
 def test_a_search_of_many_filters_works_in_chunks() -> None:
