@@ -49,10 +49,12 @@ def uninterrupted(
     tracking_uri: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> RunOutcome:
-    """The small sweep, run without any trouble; tests must leave it as it is."""
+    """The small sweep, run without any trouble; tests must leave it as it is.
+
+    Each pack starts a worker, which loads torch: two are enough here.
+    """
     from sweeps.engine.executor import execute
 
     folder: Path = tmp_path_factory.mktemp("uninterrupted")
-    return execute(
-        small_plan(folder), sweep="reference", storage=str(folder), tracking_uri=tracking_uri
-    )
+    plan = small_plan(folder, "resources.pack=4")
+    return execute(plan, sweep="reference", storage=str(folder), tracking_uri=tracking_uri)

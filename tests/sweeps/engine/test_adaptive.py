@@ -588,7 +588,7 @@ def test_a_killed_search_gives_the_same_front(
     changes = [
         "space={weight_decay: {loguniform: [0.001, 1]}}",
         f"search={{algorithm: tpe, num_points: {count}, ask_size: 3, confirm: 1}}",
-        "resources.concurrency=1",
+        "resources={pack: 3, concurrency: 1}",
     ]
     uri = new_store(tmp_path)
     study = study_file(tmp_path)

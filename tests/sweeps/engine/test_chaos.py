@@ -128,7 +128,7 @@ def test_killed_workers_are_replaced_without_output(
 
     with meanwhile(kill_now_and_then):
         outcome = execute(
-            small_plan(tmp_path, "resources.concurrency=1"),
+            small_plan(tmp_path, "resources.concurrency=1", "resources.pack=2"),
             sweep="sweep",
             storage=str(tmp_path),
             tracking_uri=tracking_uri,

@@ -32,7 +32,7 @@ SOBOL = (
     "space={weight_decay: {loguniform: [0.001, 1]}}",
     "search={algorithm: sobol, num_points: 2}",
     "replicates=1",
-    "resources.concurrency=1",
+    "resources={pack: 8, concurrency: 1}",
 )
 
 
@@ -110,14 +110,14 @@ def test_a_wider_grid_lacks_its_new_point_alone_and_a_narrower_one_is_refused(
         sweeps.extend("reference", overrides=[narrow], **where)
 
 
-def test_run_and_extend_end_with_the_same_command_for_mlflow(
+def test_run_and_extend_end_with_the_command_for_mlflow(
     uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
     study, where = str(study_file(tmp_path)), ["--storage", str(tmp_path)]
-    for command in (["run", study, "--name", "reference"], ["extend", "reference"]):
-        assert invoke(*command, *where).endswith("open it with: sweeps ui\n")
+    command = ["run", study, "--name", "reference", *where]
+    assert invoke(*command).endswith("open it with: sweeps ui\n")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     monkeypatch.chdir(tmp_path)
     assert f"sweeps ui --tracking-uri {tracking_uri}" in invoke("extend", "reference", *where)
@@ -131,7 +131,7 @@ def test_an_adaptive_search_starts_from_reused_trainings(
     changes = [
         "space={weight_decay: {loguniform: [0.0001, 1]}}",
         "search={algorithm: frontier, num_points: 3, ask_size: 3, confirm: 1}",
-        "resources.concurrency=1",
+        "resources={pack: 8, concurrency: 1}",
     ]
     settings = [word for change in changes for word in ("--set", change)]
     command = ["run", str(study_file(tmp_path)), "--name", "s", *settings]
