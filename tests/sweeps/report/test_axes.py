@@ -33,26 +33,6 @@ def test_lines_join_points_that_agree_in_the_other_fields():
         assert line.y_errors[1] == pytest.approx(group[f"{ADVANTAGE}.ci_high"] - group[ADVANTAGE])
 
 
-def test_only_a_bounded_metric_has_a_dotted_bound():
-    advantage, error = draw(
-        points_frame(membership_points(), "sweep"), "train_size", "weight_decay"
-    ).panels
-    assert len([series for series in advantage.series if series.line == "dot"]) == 4
-    assert not [series for series in error.series if series.line == "dot"]
-
-
-def test_many_groups_are_colored_points_without_lines():
-    decays = [0.01 * 2**i for i in range(MAX_LINES + 1)]
-    chart = draw(
-        points_frame(membership_points(decays=decays), "sweep"), "train_size", "weight_decay"
-    )
-    for panel in chart.panels:
-        (cloud,) = panel.series
-        assert cloud.line == ""
-        assert (cloud.scale.label, cloud.scale.log) == ("weight decay", True)
-        assert len(cloud.x) == 5 * len(decays)
-
-
 def test_zero_lies_a_decade_left_of_the_smallest_value_on_a_log_axis():
     positions, axis, _ = field_positions(pd.Series([0.0, 1e-6, 1.0]), "field", log=True)
     assert list(positions) == pytest.approx([1e-7, 1e-6, 1.0])
@@ -67,13 +47,6 @@ def test_infinity_lies_beyond_the_largest_value_in_order_of_rank():
     assert list(positions) == [1.0, 2.0, 0.0]
     assert axis.ticks[1] == ["0.5", "8", "∞"]
     assert ordered
-
-
-def test_long_categories_leave_room_for_the_figure():
-    names = ["x" * 100, "x" * 99 + "y", "short"]
-    positions, axis, _ = field_positions(pd.Series(names), "field", log=False)
-    assert list(positions) == [0, 1, 2]
-    assert max(map(len, axis.ticks[1])) <= 32
 
 
 @pytest.mark.parametrize(
@@ -92,15 +65,6 @@ def test_long_categories_leave_room_for_the_figure():
 def test_axis_follows_the_values(values, log, is_log, ordered):
     _, axis, is_ordered = field_positions(pd.Series(values), "field", log=log)
     assert (axis.log, is_ordered) == (is_log, ordered)
-
-
-def test_values_without_a_number_come_last():
-    points = points_frame(membership_points(sizes=(5, 10, 20)), "sweep").drop(
-        columns="config/train_size"
-    )
-    points["config/features"] = [None, 10.0, 5.0] * 4
-    panel = draw(points, "features", log=False).panels[0]
-    assert panel.x.ticks[1] == ["5", "10", "null"]
 
 
 def test_categories_are_not_joined_and_are_escaped():

@@ -47,12 +47,6 @@ def test_a_curve_has_the_points_that_differ_only_in_the_weight():
         assert one.points["config/alpha"].nunique() == one.points["config/gradient"].nunique() == 1
 
 
-def test_settings_begin_with_the_number_of_most_values():
-    found = group_curves(image_sweep())
-    assert [one.settings["alpha"] for one in found.curves[::2]] == [0.5, 1.0, 2.0, math.inf]
-    assert label_settings(found.curves[-1].settings) == "order alpha = ∞, gradient = posterior"
-
-
 @pytest.mark.parametrize(
     ("sweep", "along"),
     [
@@ -111,19 +105,6 @@ def test_the_reason_of_a_choice_has_its_interval():
     assert "lies under the floor" in under.reason
     short = curve_samples(curve([0.9, 0.6], [0.01, 0.02]), STRONGEST)[-1]
     assert short.reason.startswith("most private point:")
-
-
-def test_a_wide_interval_does_not_count_as_full_privacy():
-    wide = curve([0.8, 0.7, 0.53], [0.1, 0.3, 0.05])
-    raw = wide.points.assign(**{"baseline/attacker_balanced_accuracy": 0.9})
-    chosen = curve_samples(wide._replace(points=raw), STRONGEST)[-1]
-    assert (chosen.point_id, chosen.role) == ("p2", "full privacy")
-
-
-def test_a_point_without_an_interval_does_not_reach_the_floor():
-    (chosen,) = curve_samples(curve([0.49], [math.nan]), STRONGEST)
-    assert chosen.role == "most private"
-    assert "no interval" in chosen.reason
 
 
 def test_the_middle_is_another_point_nearest_half_way_to_the_floor():

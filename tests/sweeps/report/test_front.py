@@ -70,64 +70,6 @@ def test_edge_of_the_front_runs_through_dominated_places(directions):
     assert "r" not in set(pareto_front(pd.concat([points, place]), objectives)["point_id"])
 
 
-def test_median_attainment_is_drawn(membership_sweep):
-    surface = attainment(membership_sweep.replicates, OBJECTIVES)
-    (line,) = find_series(draw(membership_sweep.points, attained=surface), "attained by half")
-    assert sorted(line.y) == sorted(surface[ADVANTAGE])
-
-
-@pytest.mark.parametrize(
-    ("objectives", "panels"),
-    [({ERROR: "min"}, 1), ({**OBJECTIVES, "privacy/rho_kl": "min"}, 3)],
-)
-def test_each_pair_of_objectives_has_a_panel(membership_sweep, objectives, panels, tmp_path):
-    chart = draw(membership_sweep.points, objectives)
-    assert len(chart.panels) == panels
-    save_chart(chart, tmp_path / "front.png")
-    height, width, _ = imread(tmp_path / "front.png").shape
-    assert width > 0.9 * panels * height
-
-
-def test_single_objective_is_drawn_best_first(membership_sweep):
-    finished = membership_sweep.points[membership_sweep.points["status"] == "finished"]
-    (marks,) = find_series(draw(membership_sweep.points, {ERROR: "max"}), "Pareto front")
-    assert list(marks.x) == [1.0]
-    assert list(marks.y) == [finished[ERROR].max()]
-
-
-def test_png_holds_the_front_in_its_color(membership_sweep, tmp_path):
-    save_chart(draw(membership_sweep.points), tmp_path / "front.png")
-    image = imread(tmp_path / "front.png")
-    orange = np.abs(image[..., :3] - np.array([0xE8, 0x59, 0x0C]) / 255).max(axis=-1) < 0.02
-    assert orange.sum() > 100
-
-
-def test_many_points_are_drawn_without_intervals():
-    count = MAX_DETAILED_POINTS + 2
-    values = np.arange(count, dtype=float)
-    points = pd.DataFrame({"point_id": values.astype(str), "a/x": values, "a/y": values})
-    for metric in ("a/x", "a/y"):
-        points[f"{metric}.ci_low"], points[f"{metric}.ci_high"] = values - 1, values + 1
-    figure = plotly_figure(draw(points, {"a/x": "min", "a/y": "min"}))
-    traces = {trace.name.split(" (")[0]: trace for trace in figure.data}
-    assert traces["dominated"].error_x.array is None
-    assert traces["Pareto front"].error_x.array is not None
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([0.01, 1.0], True),
-        ([0.011, 1.0], False),
-        ([0.0, 1000.0], False),
-        ([np.nan, 1.0, 200.0], True),
-        ([np.nan], False),
-    ],
-)
-def test_scale_is_logarithmic_over_two_decades(values, expected):
-    assert is_wide(np.array(values)) == expected
-
-
 def test_hover_is_escaped(membership_sweep):
     points = membership_sweep.points
     points.loc[points.index[0], "config/model"] = "<a href='javascript:x'>linear</a>"
@@ -146,12 +88,6 @@ def test_page_needs_no_network(membership_sweep, tmp_path: Path):
     assert len(page) < 1.5e6
     assert "<script src" not in page.replace("'", '"')
     assert "<link" not in page
-
-
-def test_figure_survives_json(membership_sweep):
-    chart = draw(membership_sweep.points)
-    figure = plotly_figure(chart)
-    assert len(json.loads(figure.to_json())["data"]) == len(list(all_series(chart)))
 
 
 def test_wide_intervals_do_not_compress_the_points():
@@ -190,15 +126,6 @@ def test_the_legend_names_no_line_out_of_view(membership_sweep):
     points["floor/utility_test_mse"] = points[ERROR].mean()
     traces = plotly_figure(draw(points)).data
     assert [t.showlegend for t in traces if t.name.startswith("floor: trivial model")] == [True]
-
-
-def test_arrows_show_where_intervals_are_cut(membership_sweep):
-    points = membership_sweep.points.iloc[:3].assign(status="finished")
-    wide = points[ADVANTAGE].to_numpy() + np.array([0.0, 0.0, 50.0])
-    (panel,) = draw(points.assign(**{f"{ADVANTAGE}.ci_high": wide})).panels
-    (arrow,) = [end for end in cut_ends(panel) if (end.name, end.symbol) == (CUT, "triangle-up")]
-    assert list(arrow.x) == [points[ERROR].iloc[2]]
-    assert list(arrow.y) == [panel.y.limits[1]]
 
 
 def test_points_that_a_search_did_not_confirm_are_drawn_apart(membership_sweep):

@@ -77,28 +77,6 @@ def test_best_release_has_the_least_loss_that_duality_proves(dependence, weight)
     assert loss == pytest.approx(best_loss(dependence, weight), rel=1e-5, abs=1e-12)
 
 
-@pytest.mark.parametrize("weight", WEIGHTS)
-def test_the_arc_has_equal_loss_around_its_direction(weight):
-    leakage, censored = equal_loss_arc(0.02, weight, 0.7)
-    np.testing.assert_allclose((1 - weight) * censored**2 + weight * leakage**2, 0.02)
-    assert np.arctan2(censored, leakage)[10] == pytest.approx(0.7)
-
-
-def test_chart_holds_the_bound_and_explains_every_symbol(toy, chart):
-    bounds = [find_series(replace(chart, panels=[panel]), "bound")[0] for panel in chart.panels]
-    for bound, dependence in zip(bounds, DEPENDENCES, strict=True):
-        own = toy.points[toy.points[f"config/{DEPENDENCE}"] == dependence]
-        assert bound.y == [0, own["bound/release"].iloc[0]]
-    names = {series.name for series in all_series(chart)} - {""}
-    names |= {CUT for panel in chart.panels if any(cut_ends(panel))}
-    assert {"tradeoff weight = 0.1", "learned, exact", "best release of any kind"} <= names
-    entries = [trace.name for trace in plotly_figure(chart).data if trace.showlegend]
-    assert sorted(entries) == sorted(names)
-    printed = draw_chart(chart)
-    assert {text.get_text() for text in printed.legends[0].get_texts()} == names
-    assert [axes.get_title() for axes in printed.axes] == [panel.title for panel in chart.panels]
-
-
 def test_no_plane_without_exact_information(toy):
     images = image_sweep(alphas=(1.0,), gradients=("label",))
     assert information_plane(images, group_curves(images)) is None
@@ -106,11 +84,3 @@ def test_no_plane_without_exact_information(toy):
     lost = replace(toy, tradeoff_points=undefined)
     assert information_plane(lost, group_curves(lost)) is None
 
-
-def test_one_point_without_paths_or_intervals_is_drawn():
-    toy = toy_sweep((0.5,), (0.4,))
-    (point,) = toy.tradeoff_points
-    bare = replace(point, replicates=(replace(point.replicates[0], curves={}),))
-    chart = information_plane(replace(toy, tradeoff_points=[bare]), group_curves(toy))
-    assert len(plotly_figure(chart).data) > 4
-    draw_chart(chart).canvas.draw()

@@ -58,47 +58,10 @@ def test_another_test_split_has_its_own_original_images():
     assert [t.get_text() for t in sheet.texts].count("original") == 2
 
 
-def test_rows_of_images_do_not_overlap():
-    sweep = image_sweep(alphas=(0.5, 1.0, 2.0), gradients=("label",))
-    sheet = releases.draw_images(choose(sweep, "images"))
-    sheet.canvas.draw()
-    boxes = [t.get_window_extent() for t in sheet.texts]
-    assert all(a.y0 >= b.y1 for a, b in itertools.pairwise(boxes))
-    assert min(box.x0 for box in boxes) >= 0
-    places = [axes.get_position() for axes in sheet.axes]
-    assert all(p.y0 >= 0 and p.y1 <= 1 and p.x1 <= 1 for p in places)
-
-
 def test_secrets_without_names_are_numbers():
     sweep = image_sweep(alphas=(1.0,), gradients=("label",), weights=(1.0,))
     point = replace(sweep.tradeoff_points[0], config={"problem": "faces"})
     assert releases.read_images(point).labels[:2] == ("0\nsecret 0", "0\nsecret 1")
-
-
-def test_missing_power_is_a_gap_and_unknown_occupancy_is_hatched():
-    (point, *_) = choose(power_sweep(alphas=(1.0,)), "week")
-    found = point.content
-    stored = load(
-        next(
-            p for p in power_sweep(alphas=(1.0,)).tradeoff_points
-            if p.point_id == point.sample.point_id
-        ).artifacts[releases.WEEK_FILE]
-    )  # fmt: skip
-    absent = stored["present"].ravel() == 0
-    assert absent.any()
-    np.testing.assert_array_equal(np.isnan(found.released), absent)
-    np.testing.assert_array_equal(np.isnan(found.original), absent)
-    np.testing.assert_array_equal(found.secret, stored["secret"].ravel())
-    unknown = sum((right - left) / HOUR for left, right in releases.secret_periods(found, -1))
-    assert unknown == (stored["secret"] == -1).sum()
-    series = {one.name: one for one in all_series(releases.week_chart([point]))}
-    assert series["occupancy not recorded"].fill == "hatch"
-    starts, ends = series["at home"].x[0::5], series["at home"].x[2::5]
-    assert sum(ends - starts, np.timedelta64(0)) / HOUR == (stored["secret"] == 1).sum()
-    released = series["released"]
-    assert list(released.y[::2]) == pytest.approx(list(found.released), nan_ok=True)
-    assert list(released.y[1::2]) == pytest.approx(list(found.released), nan_ok=True)
-    assert set(released.x[1::2] - released.x[::2]) == {HOUR}
 
 
 def test_days_are_sorted_and_lines_break_between_distant_days():

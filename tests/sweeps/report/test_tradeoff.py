@@ -58,13 +58,6 @@ def test_each_curve_holds_its_points_with_both_intervals_in_order_of_the_weight(
         assert line.y_errors[0] == pytest.approx(own[STRONGEST] - own[f"{STRONGEST}.ci_low"])
 
 
-def test_colors_show_alpha_and_dashes_show_gradients():
-    lines = find_series(draw(image_sweep()), "order alpha")
-    assert [t.color for t in lines[::2]] == [t.color for t in lines[1::2]] == ramp(4)
-    assert [t.line for t in lines] == ["solid", "dash"] * 4
-    assert [t.symbol for t in lines] == ["circle", "square"] * 4
-
-
 def test_floor_and_raw_data_are_drawn_where_the_frame_has_them():
     sweep = image_sweep(gradients=("label",))
     figure = draw(sweep)
@@ -95,14 +88,6 @@ def test_floor_is_a_band_as_wide_as_its_interval():
     assert max(band.y) == pytest.approx(sweep.points[f"{FLOOR}.ci_high"].max())
 
 
-def test_axes_show_no_accuracy_beyond_one_and_every_level():
-    (panel,) = draw(image_sweep(alphas=(1.0,), gradients=("label",), seeds=2)).panels
-    low, high = panel.y.limits
-    assert low < 0.53
-    assert 0.931 < high < 1.06
-    assert panel.x.limits[1] < 1.06
-
-
 def test_different_floors_name_the_field_they_depend_on():
     floors = find_series(draw(power_sweep()), "floor")
     assert [t.name for t in floors] == [
@@ -110,21 +95,6 @@ def test_different_floors_name_the_field_they_depend_on():
         f"{FLOOR_NAME}, side information = true: 0.578",
     ]
     assert len(find_series(draw(power_sweep()), f"{BASELINE}: 0.861")) == 1
-
-
-def test_raw_data_have_no_error():
-    (star,) = find_series(draw(power_sweep()), f"{BASELINE} (both")
-    assert list(star.x) == [0.0]
-
-
-def test_under_trained_attackers_have_hollow_markers():
-    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
-    figure = draw(sweep)
-    (line,) = find_series(figure, "release")
-    flagged = sweep.points["flag/attacker_below_floor"] > 0
-    assert flagged.any()
-    assert list(line.hollow) == list(flagged)
-    assert find_series(figure, FLAGGED)
 
 
 def test_first_full_privacy_is_ringed():
@@ -146,46 +116,9 @@ def test_failed_and_undefined_points_are_not_drawn():
     assert len(line.x) == len(points) - 3
 
 
-def test_points_of_many_curves_are_colored_by_the_weight():
-    sweep = image_sweep(
-        alphas=[0.1 * i for i in range(1, 31)], gradients=("label",), weights=(0.1, 10.0)
-    )
-    figure = draw(sweep)
-    (cloud,) = find_series(figure, "releases (60)")
-    assert cloud.line == ""
-    assert sorted(set(cloud.scale.values)) == pytest.approx([0.1, 10.0])
-    assert (cloud.scale.label, cloud.scale.log) == ("privacy weight", True)
-
-
-def test_each_utility_has_a_panel():
-    sweep = power_sweep(alphas=(1.0,))
-    points = [with_metrics(p, utility__accuracy=0.9) for p in sweep.tradeoff_points]
-    sweep = replace(sweep, tradeoff_points=points, objectives={**sweep.objectives, ACCURACY: "max"})
-    figure = draw(sweep)
-    first, second = figure.panels
-    assert "normalized error" in first.x.label
-    assert second.x.label.startswith("accuracy")
-
-
 def test_no_chart_without_a_floor_or_a_raw_data_value(membership_sweep):
     for sweep in (membership_sweep, toy_sweep()):
         assert tradeoff_pairs(group_curves(sweep), sweep.objectives) == []
-
-
-def test_a_wide_error_is_drawn_on_a_logarithmic_axis():
-    sweep = power_sweep(alphas=(1.0,))
-    errors = np.geomspace(1e-3, 1, len(sweep.tradeoff_points))
-    points = [
-        with_metrics(p, utility__normalized_error=float(e))
-        for p, e in zip(sweep.tradeoff_points, errors, strict=True)
-    ]
-    figure = draw(replace(sweep, tradeoff_points=points))
-    axis = figure.panels[0].x
-    low, high = axis.limits
-    assert axis.log
-    assert 5e-4 < low < 1e-3
-    assert 1 < high < 2
-    assert not find_series(figure, f"{BASELINE} (both"), "an error of 0 has no place on it"
 
 
 def test_names_are_escaped_and_not_parsed_as_formulas():
@@ -201,27 +134,3 @@ def test_names_are_escaped_and_not_parsed_as_formulas():
     assert any("<b>$x_1$</b>" in text.get_text() for text in texts)
     assert not any(text.get_parse_math() for text in texts)
 
-
-@pytest.mark.parametrize(
-    "sweep",
-    [
-        image_sweep(),
-        image_sweep(alphas=(1.0,), gradients=("label",), weights=(3.0,), seeds=1),
-        image_sweep(
-            alphas=[0.1 * i for i in range(1, 31)], gradients=("label",), weights=(0.1, 10.0)
-        ),
-        power_sweep(),
-    ],
-    ids=["curves", "one point", "cloud", "two floors"],
-)
-def test_the_png_holds_what_the_page_holds(sweep):
-    chart = draw(sweep)
-    printed = draw_chart(chart)
-    labels = {text.get_text().replace("\n", "<br>") for text in printed.legends[0].get_texts()}
-    assert labels == {trace.name for trace in plotly_figure(chart).data if trace.showlegend}
-    content = io.BytesIO()
-    printed.savefig(content, format="png")
-    content.seek(0)
-    image = imread(content)[..., :3]
-    red = np.abs(image - np.array([0xC2, 0x25, 0x5C]) / 255).max(axis=-1) < 0.02
-    assert red.sum() > 50
