@@ -95,8 +95,8 @@ audit: $(BIN)/python ## Look up the pinned versions in PyPI's list of vulnerabil
 		|| { echo "A vulnerability is known, or the lookup failed: see above." >&2; exit 1; }
 
 licences: $(INSTALLED) ## Write DEPENDENCIES.md; fail on a licence incompatible with Apache-2.0
-	$(BIN)/python -m tests.licences > DEPENDENCIES.md
-	$(BIN)/python -m tests.licences --check
+	$(BIN)/python docs/licences.py > DEPENDENCIES.md
+	$(BIN)/python docs/licences.py --check
 
 clean: ## Remove the virtual environment and build outputs; results and mlflow.db stay
 	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest $(AUDIT) build dist docs/_build docs/_generated *.egg-info

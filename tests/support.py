@@ -6,9 +6,8 @@ import io
 import sys
 from collections.abc import Generator
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pytest
 
@@ -36,8 +35,7 @@ def add_data_set(monkeypatch: pytest.MonkeyPatch, info: data.DatasetInfo, root: 
     monkeypatch.setenv("PRIVNETS_DATA", str(root))
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """Exit code and output of a command."""
 
     exit_code: int

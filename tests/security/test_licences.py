@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.licences import TABLE, closure, problems, verdict
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+from licences import TABLE, closure, problems, verdict
 
 
 def test_nothing_that_is_needed_has_a_licence_that_cannot_go_along() -> None:

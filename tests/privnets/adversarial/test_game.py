@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -213,17 +211,6 @@ def test_a_stack_trains_its_members_as_alone(shared):
             found = together.curves(i)[name]
             assert found.steps == curve.steps
             np.testing.assert_allclose(found.values, curve.values, rtol=2e-2, atol=2e-3)
-
-
-@settings(max_examples=6)
-@given(st.permutations(range(3)), st.sampled_from(OBJECTIVES))
-def test_the_order_of_a_stack_changes_nothing(order, shared):
-    configs = [config(**shared, **one) for one in VARIED]
-    sorted_stack, permuted = game(*configs), game(*(configs[i] for i in order))
-    sorted_stack.advance(10)
-    permuted.advance(10)
-    for place, i in enumerate(order):
-        assert torch.equal(parameters(sorted_stack, i), parameters(permuted, place))
 
 
 def test_seeds_and_weights_make_different_games():

@@ -85,21 +85,6 @@ def test_records_follow_the_distribution(k: float) -> None:
     assert np.corrcoef(apart.T)[0, 1] == pytest.approx(0, abs=4 / math.sqrt(count))
 
 
-def test_splits_are_disjoint_and_have_the_predicted_sizes() -> None:
-    config = small()
-    _, (splits,) = load_pool(MIXTURE, [config], "cpu")
-    sizes = MIXTURE.split_sizes(config)
-    parts = {part: getattr(splits, part) for part in ("train", "attack", "validation", "test")}
-    assert {name: len(part) for name, part in parts.items()} == {
-        "train": 64,
-        "attack": 8_192,
-        "validation": sizes.validation,
-        "test": sizes.test,
-    }
-    together = np.concatenate(list(parts.values()))
-    assert len(np.unique(together)) == len(together)
-
-
 def test_records_depend_on_seed_and_dependence_alone() -> None:
     """Members that agree in both share records, in any stack."""
     configs = [

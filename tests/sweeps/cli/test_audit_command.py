@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
-
-from sweeps.cli.main import main
+from support import run_command
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch, capsys):
-    """Run `sweeps audit` in an empty directory: exit code, output, errors."""
+def run(tmp_path: Path, monkeypatch):
+    """Runs `sweeps audit` in an empty directory: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["sweeps", "audit", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return (stopped.value.code or 0, *capsys.readouterr())
-
-    return command
+    return partial(run_command, "audit")
 
 
 @pytest.fixture

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from small_sweeps import write_sweep
+from support import run_command
 
 from privnets.membership.config import MembershipConfig
 from privnets.points import Replicate
 from sweeps.analysis.text import metric_label
-from sweeps.cli.main import main
 from sweeps.planning.plan import make_plan
 from sweeps.study.loader import load, read_study
 from sweeps.study.spec import Study
@@ -64,14 +65,8 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["sweeps", "claims", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return (stopped.value.code or 0, *capsys.readouterr())
-
-    return command
+def run():
+    return partial(run_command, "claims")
 
 
 def test_claims_of_every_sweep_are_judged_with_interval_and_reason(run, storage):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from small_sweeps import write_sweep
+from support import Ended, run_command
 
 from privnets.membership.config import MembershipConfig
 from privnets.points import Replicate
@@ -52,16 +53,12 @@ def made_replicate(config: MembershipConfig, seed: int) -> Replicate:
 
 
 @pytest.fixture
-def run(storage: Path, tmp_path: Path, monkeypatch, capsys):
-    """Run a command line in an empty directory: exit code, output, errors."""
+def run(storage: Path, tmp_path: Path, monkeypatch):
+    """Runs a command line in an empty directory: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
 
-    def command(*arguments: str, where: tuple[str, str] | None = None) -> tuple[int, str, str]:
-        where = where or ("--storage", str(storage))
-        monkeypatch.setattr("sys.argv", ["sweeps", *arguments, *where])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return (stopped.value.code or 0, *capsys.readouterr())
+    def command(*arguments: str, where: tuple[str, str] | None = None) -> Ended:
+        return run_command(*arguments, *(where or ("--storage", str(storage))))
 
     return command
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from support import run_command
 
 from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.trained_releaser import save_releaser
@@ -66,14 +68,8 @@ def point_ids(tmp_path, monkeypatch) -> list[str]:
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["sweeps", "release", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return (stopped.value.code or 0, *capsys.readouterr())
-
-    return command
+def run():
+    return partial(run_command, "release")
 
 
 def test_a_table_is_released_with_its_noise_and_without_the_secret(run, point_ids) -> None:

@@ -58,7 +58,7 @@ def call(expression):
 with cluster.connect(sys.argv[1]):
     for line in sys.stdin:
         words = json.loads(line)
-        answer = call(words) if isinstance(words, str) else vars(run_command(*words))
+        answer = call(words) if isinstance(words, str) else run_command(*words)._asdict()
         print(json.dumps(answer), flush=True)
 """
 

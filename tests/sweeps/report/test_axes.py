@@ -9,7 +9,7 @@ import pytest
 from synthetic_sweep import OBJECTIVES, membership_points
 
 from privnets.frames import points_frame
-from sweeps.report.figures.metrics import MAX_LINES, field_chart, field_positions
+from sweeps.report.figures.metrics import field_chart, field_positions
 from sweeps.report.figures.plotly_charts import plotly_figure
 
 ADVANTAGE = "privacy/membership_advantage"

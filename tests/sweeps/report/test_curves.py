@@ -18,7 +18,6 @@ from sweeps.report.figures.curves import (
     TradeoffCurve,
     curve_samples,
     group_curves,
-    label_settings,
 )
 
 

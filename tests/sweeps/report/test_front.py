@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from chart_series import all_series, find_series
-from matplotlib.image import imread
+from chart_series import find_series
 
-from sweeps.analysis.pareto import attainment, pareto_front
-from sweeps.report.figures.charts import (
-    BEYOND,
-    BOUND,
-    CUT,
-    MAX_DETAILED_POINTS,
-    cut_ends,
-    is_wide,
-    metric_axis,
-)
+from sweeps.analysis.pareto import pareto_front
+from sweeps.report.figures.charts import BEYOND, BOUND, cut_ends, metric_axis
 from sweeps.report.figures.metrics import front_chart, save_chart
 from sweeps.report.figures.plotly_charts import plotly_figure
 

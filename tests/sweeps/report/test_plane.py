@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from chart_series import all_series, find_series
 from synthetic_releases import DEPENDENCE, image_sweep, toy_sweep, with_metrics
 
 from privnets.measures.best_release import best_loss, release_boundary
-from sweeps.report.figures.charts import CUT, cut_ends
 from sweeps.report.figures.curves import group_curves
 from sweeps.report.figures.plane import (
     best_on_boundary,
-    equal_loss_arc,
     information_plane,
     training_path,
 )
-from sweeps.report.figures.plotly_charts import plotly_figure
-from sweeps.report.figures.png_charts import draw_chart
 
 DEPENDENCES, WEIGHTS = (0.0, 0.4, 1.0), (0.1, 0.5, 0.8)
 
@@ -83,4 +77,3 @@ def test_no_plane_without_exact_information(toy):
     undefined = [with_metrics(p, exact__leakage=math.nan) for p in toy.tradeoff_points]
     lost = replace(toy, tradeoff_points=undefined)
     assert information_plane(lost, group_curves(lost)) is None
-

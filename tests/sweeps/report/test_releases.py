@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from chart_series import all_series, find_series
+from chart_series import find_series
 from safetensors.numpy import load, save
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from chart_series import all_series, find_series
-from matplotlib.image import imread
 from synthetic_releases import (
     FLOOR,
     STRONGEST,
@@ -20,14 +17,13 @@ from synthetic_releases import (
 )
 from synthetic_sweep import fail_point
 
-from sweeps.report.figures.charts import BASELINE, ramp
+from sweeps.report.figures.charts import BASELINE
 from sweeps.report.figures.charts import FLOOR as FLOOR_NAME
 from sweeps.report.figures.curves import group_curves
 from sweeps.report.figures.plotly_charts import plotly_figure
 from sweeps.report.figures.png_charts import draw_chart
 from sweeps.report.figures.tradeoff import (
     FIRST_AT_FLOOR,
-    FLAGGED,
     tradeoff_chart,
     tradeoff_pairs,
 )
@@ -133,4 +129,3 @@ def test_names_are_escaped_and_not_parsed_as_formulas():
     texts = draw_chart(chart).legends[0].get_texts()
     assert any("<b>$x_1$</b>" in text.get_text() for text in texts)
     assert not any(text.get_parse_math() for text in texts)
-

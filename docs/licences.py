@@ -1,4 +1,4 @@
-"""Dependencies of the installed package with versions and licences: `python -m tests.licences`.
+"""Dependencies of the installed package with versions and licences.
 
 Prints the table of DEPENDENCIES.md; with `--check` it fails where a licence cannot go along with
 Apache-2.0, or where the table is not what is installed. Licences are what packages say of
