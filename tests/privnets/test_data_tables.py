@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from privnets import data
 from privnets.data import adult, location30
 
 
+@cache
 def adult_frame() -> pd.DataFrame:
     """Adult by pandas' reader, which shares no code with ours; every cell a string."""
     folder = data.directory() / "adult"

@@ -27,7 +27,6 @@ from privnets.networks.mlp import Perceptron
 from privnets.networks.module_stacks import ImageClassifier, ModuleStack
 from privnets.networks.precision import computed_in
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
-from privnets.networks.training import StackedAdam
 from privnets.networks.unet import UNet
 
 _NETWORKS, _RECORDS, _STEPS = 3, 5, 6
@@ -132,26 +131,6 @@ def test_outputs_and_gradients_of_a_stack_are_those_of_its_networks_alone(case):
     for s in range(_NETWORKS):
         alone = _gradients(case, _member(parameters, s), _member(inputs, s))
         _assert_close(_member(together, s), alone)
-
-
-@_shared
-def test_a_stack_trains_as_its_networks_do_alone(case):
-    def train(parameters: list[Tensor], inputs: list[Tensor], rates: Tensor) -> Tensor:
-        leaves = [p.clone().requires_grad_() for p in parameters]
-        adam = StackedAdam(leaves, rates)
-        for _ in range(20):
-            loss = (case.run(leaves, inputs) - 0.3).square().mean((0, 1)).sum()
-            adam.step(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
-        return case.run(leaves, inputs).detach()
-
-    parameters, inputs = case.parameters(), case.inputs()
-    rates = torch.tensor([1e-3, 3e-3, 1e-2])
-    together = train(parameters, inputs, rates)
-    start = case.run(parameters, inputs)
-    for s in range(_NETWORKS):
-        alone = train(_member(parameters, s), _member(inputs, s), rates[s : s + 1])
-        torch.testing.assert_close(together[s : s + 1], alone, rtol=1e-3, atol=1e-3)
-        assert (alone - start[s : s + 1]).abs().max() > 5e-3
 
 
 @_shared

@@ -99,7 +99,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if case in ("game", "linear") else pytest.mark.slow)
+        for case in CASES
+    ],
+)
 def test_estimates_are_near_the_run_time_of_a_stack(case: str) -> None:
     name, fields = CASES[case]
     experiment = privnets.experiment(name)

@@ -51,10 +51,10 @@ def uninterrupted(
 ) -> RunOutcome:
     """The small sweep, run without any trouble; tests must leave it as it is.
 
-    Each pack starts a worker, which loads torch: two are enough here.
+    Each pack starts a worker, which loads torch: one is enough here.
     """
     from sweeps.engine.executor import execute
 
     folder: Path = tmp_path_factory.mktemp("uninterrupted")
-    plan = small_plan(folder, "resources.pack=4")
+    plan = small_plan(folder, "resources.pack=8")
     return execute(plan, sweep="reference", storage=str(folder), tracking_uri=tracking_uri)

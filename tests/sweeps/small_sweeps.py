@@ -13,10 +13,11 @@ from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.loader import load
 
+# With these seeds no score is near a tie, which a stack of other members may round otherwise.
 STUDY = """
 name: small
 experiment: membership
-fixed: {dataset: digits, model: logistic, features: 6, draws: 32, records: 30, train_size: 40}
+fixed: {dataset: digits, model: logistic, features: 6, draws: 32, records: 30, train_size: 40, seed: 2}
 space:
   weight_decay: {grid: [0.001, 0.01, 0.1, 1.0]}
 replicates: 2

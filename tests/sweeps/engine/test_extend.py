@@ -60,10 +60,12 @@ def sweep_status(uri: str, sweep: str) -> tuple[str, str, str]:
 
 
 def test_a_run_ends_with_its_budget_and_an_extended_sweep_trains_only_what_is_missing(
-    local_ray: Connection, tmp_path: Path
+    local_ray: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each ends with a command that opens MLflow, for the store that was named."""
     uri = new_store(tmp_path)
     where = ["--storage", str(tmp_path), "--tracking-uri", uri]
+    monkeypatch.chdir("/")
     changes = [word for change in SOBOL for word in ("--set", change)]
     study = str(study_file(tmp_path))
     output = invoke("run", study, "--name", "s", *changes, "--budget", "1", *where)
@@ -75,11 +77,15 @@ def test_a_run_ends_with_its_budget_and_an_extended_sweep_trains_only_what_is_mi
     extended = invoke("extend", "s", "--num-points", "3", "--replicates", "2", *where)
     assert "budget" not in extended
     assert "3 of 3 points done (6 of 6 trainings, 1 at the start)" in extended
+    assert extended.endswith(f"open it with: sweeps ui --tracking-uri {uri}\n")
     after = contents(tmp_path / "s" / "ledger")
     assert {name: after[name] for name in before} == before
     assert len(rows(ledger)) == len(set(rows(ledger))) == 6
     assert set(points) < set(rows(ledger))
-    assert "s: nothing to train" in invoke("resume", "s", *where)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    resumed = invoke("resume", "s", "--storage", str(tmp_path))
+    assert "s: nothing to train" in resumed
+    assert resumed.endswith("open it with: sweeps ui\n")
     assert contents(tmp_path / "s" / "ledger") == after
     assert sweep_status(uri, "s") == ("FINISHED", "3", "2")
     now = run_ids(uri, "s")
@@ -108,19 +114,6 @@ def test_a_wider_grid_lacks_its_new_point_alone_and_a_narrower_one_is_refused(
     where = {"storage": str(tmp_path), "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db"}
     with pytest.raises(InputError, match="1 of its points would not be in it"):
         sweeps.extend("reference", overrides=[narrow], **where)
-
-
-def test_run_and_extend_end_with_the_command_for_mlflow(
-    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
-    study, where = str(study_file(tmp_path)), ["--storage", str(tmp_path)]
-    command = ["run", study, "--name", "reference", *where]
-    assert invoke(*command).endswith("open it with: sweeps ui\n")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    monkeypatch.chdir(tmp_path)
-    assert f"sweeps ui --tracking-uri {tracking_uri}" in invoke("extend", "reference", *where)
 
 
 def test_an_adaptive_search_starts_from_reused_trainings(

@@ -54,7 +54,7 @@ _STOP_SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    return small_plan(tmp_path_factory.mktemp("study"))
+    return small_plan(tmp_path_factory.mktemp("study"), "fixed.seed=0")
 
 
 @pytest.fixture
