@@ -17,7 +17,8 @@ from sweeps.study.loader import load
 STUDY = """
 name: small
 experiment: membership
-fixed: {dataset: digits, model: logistic, features: 6, draws: 32, records: 30, train_size: 40, seed: 2}
+fixed: {dataset: digits, model: logistic, features: 6, draws: 32, records: 30,
+        train_size: 40, seed: 2}
 space:
   weight_decay: {grid: [0.001, 0.01, 0.1, 1.0]}
 replicates: 2
