@@ -21,7 +21,9 @@ from privnets.attacks.thresholds import (
     gaussian_threshold_advantage,
 )
 from privnets.attacks.white_box import WhiteBox, gaussian_log_ratios, left_out_log_ratios
+from privnets.membership.config import FALSE_POSITIVE_RATES
 from privnets.membership.trials import Guesses, Trials, guess, score_guesses, why_unavailable
+from privnets.statistics.roc import ScoredTrials
 
 
 def _trials(inside: np.ndarray, outside: np.ndarray, *, two_sided: bool = True) -> Trials:
@@ -125,6 +127,23 @@ def test_a_target_model_is_not_among_its_shadows(attack):
     same = (fold == 0) & (torch.arange(80) != 0)
     torch.testing.assert_close(before[:, same], after[:, same])
     assert not torch.allclose(before[:, fold == 1], after[:, fold == 1])
+
+
+@pytest.mark.parametrize("shared_models", [True, False])
+def test_guesses_are_scored_by_their_roc_curve_with_models_shared_or_not(shared_models):
+    random = np.random.default_rng(16)
+    member = random.random((40, 30)) < 0.5
+    score = random.standard_normal((40, 30)) + 3 * member * random.random((1, 30))
+    guesses = Guesses(torch.from_numpy(score), torch.from_numpy(score > 0))
+    found = score_guesses(guesses, torch.from_numpy(member), shared_models=shared_models)
+    expected, other = (
+        ScoredTrials(score.T, member.T, shared_models=shared)
+        for shared in (shared_models, not shared_models)
+    )
+    assert found.advantage == expected.advantage_estimate(score.T > 0)
+    assert found.auc == expected.area_estimate != other.area_estimate
+    for rate in FALSE_POSITIVE_RATES:
+        assert found.low_rates[rate] == expected.rate_estimate(rate)
 
 
 def _parameters(shift: float, records: int, draws: int, numbers: int, seed: int) -> Trials:

@@ -314,6 +314,15 @@ def test_a_run_has_the_records_own_times(sqlite_uri: str, sweep: str) -> None:
     assert [(m.step, m.timestamp) for m in history] == [(0, last)]
 
 
+def test_curves_keep_their_steps(sqlite_uri: str, sweep: str) -> None:
+    point = made_point(5)
+    record([point], sweep=sweep, tracking_uri=sqlite_uri)
+    run_id = _children(sqlite_uri, sweep)[point.point_id].info.run_id
+    history = MlflowClient(sqlite_uri).get_metric_history(run_id, "curve/loss")
+    curve = point.curves["loss"]
+    assert {m.step: m.value for m in history} == dict(zip(curve.steps, curve.values, strict=True))
+
+
 def test_roc_curves_are_in_a_file(sqlite_uri: str, sweep: str) -> None:
     """MLflow would draw them over the steps of a training."""
     curves = {"loss": Curve((0, 10), (2.0, 1.0)), "roc/a": Curve((0, 500, 1000), (0.0, 0.75, 1.0))}

@@ -35,6 +35,12 @@ def _runs_of(client: MlflowClient, sweep: str, point_id: str) -> list[Run]:
 
 
 @pytest.fixture
+def uri(sqlite_uri: str) -> str:
+    """One store is enough here: recording is tested with each kind."""
+    return sqlite_uri
+
+
+@pytest.fixture
 def recorder(uri: str, sweep: str) -> Callable[[], Recorder]:
     return lambda: Recorder(sweep, tracking_uri=uri)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from made_points import made_points
 from mlflow import MlflowClient
 from mlflow.entities import Run
@@ -22,6 +23,12 @@ def _parent(uri: str, sweep: str) -> Run:
 
 def _update(uri: str, sweep: str, **changes: Any) -> ParentRun:
     return Recorder(sweep, tracking_uri=uri).update_sweep(SweepUpdate(**changes))
+
+
+@pytest.fixture
+def uri(sqlite_uri: str) -> str:
+    """One store is enough here: recording is tested with each kind."""
+    return sqlite_uri
 
 
 def test_files_are_shown_under_their_names(uri: str, sweep: str, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def test_area_equals_that_of_scikit_learn_with_ties(seed: int) -> None:
     trials = tied_scores(seed, models=3)
     expected = roc_auc_score(trials.member.ravel(), trials.score.ravel())
     assert trials.area().value == pytest.approx(expected, abs=1e-12)
+    assert trials.area_estimate.value == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.001, 0.01, 0.1, 0.5, 1.0])
@@ -46,6 +47,7 @@ def test_rates_equal_those_of_scikit_learn_with_ties(rate: float) -> None:
         )
         best = true[false <= rate + 1e-12].max()
         assert trials.true_positive_rate(rate).value == pytest.approx(best, abs=1e-12)
+        assert trials.rate_estimate(rate).value == pytest.approx(best, abs=1e-12)
 
 
 def test_best_threshold_has_the_largest_difference_of_the_roc_curve() -> None:
@@ -55,6 +57,8 @@ def test_best_threshold_has_the_largest_difference_of_the_roc_curve() -> None:
     assert advantage == pytest.approx((true - false).max(), abs=1e-12)
     decided = trials.advantage(trials.score >= threshold)
     assert decided.value == pytest.approx(advantage, abs=1e-12)
+    estimate = trials.advantage_estimate(trials.score >= threshold)
+    assert estimate.value == pytest.approx(advantage, abs=1e-12)
 
 
 def test_gaussian_scores_have_their_closed_forms() -> None:

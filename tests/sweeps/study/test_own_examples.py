@@ -33,10 +33,10 @@ SMALLER = {
 POINTS = {"own-fine-tuning": 9, "own-experiment": 6, "own-table": 5}  # 3 for the others
 
 
-@pytest.fixture
-def example(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Study of a copy of an example, beside its data."""
-    folder = tmp_path / request.param
+    folder = tmp_path_factory.mktemp("example") / request.param
     shutil.copytree(EXAMPLES / request.param, folder)
     if (folder / "write_data.py").exists():
         subprocess.run([sys.executable, "write_data.py"], cwd=folder, check=True)
