@@ -34,7 +34,7 @@ METRIC_FLOORS: Mapping[str, str] = {
 }
 """Attacker's metric to the metric that holds the floor: the value without the release."""
 
-_RATE = re.compile(r"(privacy/attack/[^/]+/)tpr_at_fpr_([0-9.]+)")
+_RATE = re.compile(r"privacy/attack/[^/]+/tpr_at_fpr_([0-9.]+)")
 _UTILITY, _UTILITY_FLOOR = "utility/", "floor/utility_"
 
 RAW_DATA_VALUES: Mapping[str, str | float] = {
@@ -97,19 +97,12 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
 
 
 def _low_rate(front: pd.DataFrame) -> list[str]:
-    """True-positive rate of the attack of largest advantage at the lowest known false-positive one.
-
-    Empty without such rates.
-    """
+    """Largest true-positive rate of an attack near 1% false positives; empty without rates."""
     known = (re.fullmatch(_RATE, str(c)) for c in front.columns[front.notna().any()])
-    rates = [match for match in known if match and f"{match[1]}advantage" in front]
-    lowest = min((float(match[2]) for match in rates), default=0.0)
-    strongest = {
-        str(match[0]): float(front[f"{match[1]}advantage"].mean())
-        for match in rates
-        if float(match[2]) == lowest
-    }
-    return [max(strongest, key=strongest.__getitem__)] if strongest else []
+    rates = [match for match in known if match]
+    rate = min((match[1] for match in rates), key=lambda r: abs(float(r) - 0.01), default="")
+    found = {str(match[0]): float(front[match[0]].mean()) for match in rates if match[1] == rate}
+    return [max(found, key=found.__getitem__)] if found else []
 
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:

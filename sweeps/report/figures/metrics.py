@@ -119,6 +119,10 @@ def front_chart(
     is_noise = is_obfuscated(rows.loc[best])
     texts = ["" if noise else text for text, noise in zip(texts, is_noise, strict=False)]
     named = f", {field_label(knob)} beside" if texts else ""
+    # Where nothing else is swept, the knob is what tells the other points apart.
+    beside = {"Pareto front": texts}
+    if fields == [knob]:
+        beside["dominated"] = setting_texts(parts["dominated"], fields)
     panels = []
     for x, y in pairs:
         x_axis, y_axis = (_front_axis(rows, metric, objectives) for metric in (x, y))
@@ -136,7 +140,7 @@ def front_chart(
                 front_edge(parts["Pareto front"], x, y, objectives, name, ORANGE, "solid")
             )
         series += [
-            _points(part, x, y, objectives, fields, name)
+            _points(part, x, y, objectives, fields, name, beside.get(name, ()))
             for name, part in parts.items()
             if len(part) or name in ("dominated", "Pareto front")
         ]
@@ -144,7 +148,6 @@ def front_chart(
             series[-1],
             name=f"{series[-1].name}{named}",
             hollow=flagged[best].tolist(),
-            texts=texts,
         )
         series += obfuscation_series(obfuscation_curves(rows), (x, y, rows))
         series += _bounds(rows.loc[best], x, y)
@@ -171,11 +174,18 @@ def save_chart(chart: Chart, path: Path) -> None:
 
 
 def _points(
-    rows: pd.DataFrame, x: str, y: str, objectives: Objectives, fields: list[str], name: str
+    rows: pd.DataFrame,
+    x: str,
+    y: str,
+    objectives: Objectives,
+    fields: list[str],
+    name: str,
+    texts: Sequence[str],
 ) -> ChartSeries:
     detailed = len(rows) <= MAX_DETAILED_POINTS
     hover = hover_texts(rows, fields, list(objectives)) if detailed else None
     series = points_series(rows, x, y, hover, name=f"{name} ({len(rows)})", **_POINTS[name])
+    series = replace(series, texts=texts)
     return replace(series, x_errors=None, y_errors=None) if name == SEARCHED else series
 
 

@@ -6,6 +6,7 @@ No text is parsed as a formula. Texts of SVG and PDF files stay texts, to be sea
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ ImageRow = tuple[str, NDArray[np.float64], Sequence[str], float]
 ImageKind = Literal["png", "svg", "pdf"]
 
 _DOTS_PER_INCH, _PIXELS_PER_INCH = 150, 90
-_PANEL_WIDTH, _SIDE_LEGEND_WIDTH = 5.6, 2.6
+_PANEL_WIDTH, _SIDE_LEGEND_WIDTH, _LEGEND_LETTERS = 5.6, 2.6, 32
 _IMAGE_SIZE, _LETTER_WIDTH, _IMAGE_PIXELS = 0.48, 0.053, 84
 _MARKERS = {
     "circle": "o",
@@ -88,7 +89,7 @@ def draw_chart(chart: Chart) -> Figure:
         unused.set_visible(False)
     figure.legend(
         list(legend.values()),
-        list(legend),
+        [textwrap.fill(name, _LEGEND_LETTERS) if chart.side_legend else name for name in legend],
         loc="outside right upper" if chart.side_legend else "outside upper center",
         ncols=1 if chart.side_legend else max(2, 2 * columns),
         frameon=False,

@@ -245,7 +245,7 @@ def _learned(curves: CurveSet) -> str:
     """Legend of the only learned curve."""
     if not curves.obfuscated:
         return "release"
-    knobs = " and ".join(map(field_label, curves.knobs))
+    knobs = ", ".join(map(field_label, curves.knobs))
     return "learned release" + (f", over {knobs}" if knobs else "")
 
 
