@@ -31,7 +31,7 @@ from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import runs
 from tracking.client import artifacts_at, connect, translate_errors
 from tracking.errors import TrackingError
-from tracking.run_record import MAX_TAG, digest, training_curves, truncate
+from tracking.run_record import MAX_TAG, OBJECTIVE, digest, training_curves, truncate
 from tracking.sweep_run import find_parent
 from tracking.uris import resolve_uri
 
@@ -189,7 +189,8 @@ def _differences(point: TradeoffPoint, run: Run, shown: set[str]) -> list[str]:
     differences += _unequal("", own, theirs.metrics)
     ends = {name: c.values[-1] for name, c in training_curves(point).items() if c.values}
     differences += _unequal(runs.CURVES, ends, _curves(run))
-    defined = [key for key, value in own.items() if not math.isnan(value)]
+    values = run.data.metrics.items()
+    defined = [k for k, v in values if not (math.isnan(v) or k.startswith(runs.CURVES))]
     if not differences and run.data.tags.get(runs.CONTENT) != digest(point, defined):
         differences.append("metrics that its run does not show differ")
     return differences
@@ -238,7 +239,8 @@ def _row(run: Run) -> TableRow:
 
 def _metrics(run: Run) -> dict[str, float]:
     values = run.data.metrics.items()
-    return {k: _restore_infinity(v) for k, v in values if not k.startswith(runs.CURVES)}
+    shown = ((k.removeprefix(OBJECTIVE), v) for k, v in values if not k.startswith(runs.CURVES))
+    return {key: _restore_infinity(value) for key, value in shown}
 
 
 def _curves(run: Run) -> dict[str, float]:

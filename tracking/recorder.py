@@ -95,8 +95,10 @@ class Recorder:
     """Records the points of one sweep in batches, like `record` but with fewer reads.
 
     Its fields are the arguments of `record`; `labels` and `draw`, which return more tags and more
-    files for a point; `headline`, the metrics that runs show (others are in an artifact; None
-    shows all); and `started`, Unix seconds at which the sweep began.
+    files for a point; `unused`, which returns its configuration fields without effect (they are no
+    parameters); `headline`, the metrics that runs show (others are in an artifact; None shows
+    all); `objectives`, those with the prefix `OBJECTIVE`; and `started`, Unix seconds at which the
+    sweep began.
 
     It reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between
     these it relies on its own writes. Runs that another process adds meanwhile under the same sweep
@@ -110,7 +112,9 @@ class Recorder:
     name_fields: Sequence[str] = ()
     labels: Callable[[TradeoffPoint], Mapping[str, str]] = lambda point: {}
     draw: Callable[[TradeoffPoint], Mapping[str, bytes]] = lambda point: {}
+    unused: Callable[[TradeoffPoint], Collection[str]] = lambda point: ()
     headline: Collection[str] | None = None
+    objectives: Collection[str] = ()
     started: float | None = None
     _target: _Target | None = field(default=None, init=False)
     _children: dict[str, runs.ChildRun] = field(default_factory=dict, init=False)
@@ -144,6 +148,8 @@ class Recorder:
                 self.labels(point),
                 self.draw(point),
                 self.headline,
+                self.objectives,
+                self.unused(point),
             )
             for point in merge_replicates(points)
         ]

@@ -37,10 +37,15 @@ TABLE_FILE = "metrics.csv"
 ROC_FILE = "roc.csv"
 """Artifact with the ROC curves of a point."""
 
-TEXT_TAGS = ("failure", "stopped", "notes")
+TEXT_TAGS = ("failure", "stopped")
 """Tags that only some runs have."""
 
+OBJECTIVE = "Objective/"
+"""Prefix of objectives in MLflow. Its pages sort names, and *Compare* opens with the first metric:
+capital letters come before small ones."""
+
 _NAME_WIDTH, _VALUE_WIDTH = 20, 5  # Characters of a name in MLflow's table, and of "=0.1 ".
+_UNDEFINED = "Undefined"
 _RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 
@@ -52,7 +57,7 @@ class RunRecord:
         point: The point.
         run_name: Name of the run.
         config: Configuration as JSON.
-        keys: Metrics that the point defines and its run shows.
+        keys: Metrics that the point defines and its run shows, by their names in MLflow.
         content: Digest of the point and of `keys`; see `digest`.
         files: Artifacts by their path within the run.
         params: Configuration as parameters of the run.
@@ -91,7 +96,8 @@ class RunRecord:
             for name, curve in training_curves(self.point).items()
             for step, value in zip(curve.steps, curve.values, strict=True)
         ]
-        return [Metric(key, float(values.get(key, math.nan)), when, 0) for key in keys] + curves
+        means = ((key, values.get(key.removeprefix(OBJECTIVE), math.nan)) for key in keys)
+        return [Metric(key, float(value), when, 0) for key, value in means] + curves
 
     def tags(self, sweep: str, parent_id: str) -> dict[str, str]:
         """Returns the tags of the run, with the current time as its creation time."""
@@ -111,10 +117,10 @@ class RunRecord:
             "config": self.config,
             **self.labels,
         }
-        notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
-        texts = dict(zip(TEXT_TAGS, (point.failure, point.stopped, notes), strict=True))
+        texts = dict(zip(TEXT_TAGS, (point.failure, point.stopped), strict=True))
+        parts = [text for text in (*texts.values(), *_describe_notes(point)) if text]
         # MLflow's pages would interpret a text as Markdown unless it is indented.
-        texts[runs.NOTE] = indent("\n\n".join(text for text in texts.values() if text), " " * 4)
+        texts[runs.NOTE] = indent("\n\n".join(parts), " " * 4)
         return tags | {key: truncate(text) for key, text in texts.items() if text}
 
 
@@ -125,6 +131,8 @@ def build_run_record(
     labels: Mapping[str, str],
     files: Mapping[str, bytes],
     headline: Collection[str] | None,
+    objectives: Collection[str] = (),
+    unused: Collection[str] = (),
 ) -> RunRecord:
     """Builds the run record of a point.
 
@@ -135,6 +143,8 @@ def build_run_record(
         labels: Further tags of the run.
         files: Files of the run beside the point's own.
         headline: Metrics that the run shows; then `TABLE_FILE` has all. None shows all.
+        objectives: Metrics whose names begin with `OBJECTIVE`.
+        unused: Configuration fields without effect at the point, which are no parameters.
 
     Raises:
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
@@ -146,7 +156,7 @@ def build_run_record(
     if roc := {n: c for n, c in point.curves.items() if n.startswith(runs.ROC)}:
         files[ROC_FILE] = _roc_table(roc)
     keys = frozenset(
-        key
+        OBJECTIVE + key if key in objectives else key
         for key, value in point.metrics.items()
         if not math.isnan(value) and (headline is None or key in headline)
     )
@@ -157,7 +167,7 @@ def build_run_record(
         keys=keys,
         content=digest(point, keys),
         files={_relative_path(name): content for name, content in files.items()},
-        params=_parameters(point.config, log_scaled),
+        params=_parameters(point.config, log_scaled, unused),
         labels=labels,
     )
 
@@ -180,6 +190,20 @@ def digest(point: TradeoffPoint, keys: Iterable[str]) -> str:
         "keys": sorted(keys),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _describe_notes(point: TradeoffPoint) -> list[str]:
+    """Returns the reason of each note with its metrics: of raised flags, then of undefined metrics.
+
+    An undefined flag does not apply.
+    """
+    keys: dict[str, list[str]] = {}
+    for key, reason in point.notes.items():
+        is_defined = not math.isnan(point.metrics.get(key, math.nan))
+        if is_defined or not key.startswith("flag/"):
+            keys.setdefault(reason if is_defined else f"{_UNDEFINED}, {reason}:", []).append(key)
+    ordered = sorted(keys.items(), key=lambda item: item[0].startswith(_UNDEFINED))
+    return ["\n  ".join((reason, *names)) for reason, names in ordered]
 
 
 def training_curves(point: TradeoffPoint) -> dict[str, Curve]:
@@ -244,10 +268,14 @@ def _config_tag(config: Mapping[str, Scalar]) -> str:
     return text
 
 
-def _parameters(config: Mapping[str, Scalar], log_scaled: frozenset[str]) -> list[Param]:
+def _parameters(
+    config: Mapping[str, Scalar], log_scaled: frozenset[str], unused: Collection[str]
+) -> list[Param]:
     """Returns a configuration as MLflow parameters, with `log10_` companions."""
     parameters = []
     for field, value in sorted(config.items()):
+        if field.partition(".")[0] in unused:
+            continue
         text = value if isinstance(value, str) else json.dumps(value)
         parameters.append(Param(field, truncate(text, MAX_PARAM)))
         if field in log_scaled and value is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from tracking import runs
@@ -21,6 +24,7 @@ from tracking.uris import artifact_root
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 _MLFLOW_DEFAULT_EXPERIMENT = "Default"
+_MAX_DIGEST = 36  # of a data set
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class SweepUpdate:
         params: Parameters. MLflow writes a parameter once: the first value stays.
         tags: Tags.
         headline: Result in words, with which the description then begins.
+        picture: Name of a picture among the run's files, which follows the headline.
+        data: Data set to its fingerprint: inputs of the run.
         files: Folder whose files the run gets; None without any.
         status: New status; None leaves it, and a new run is RUNNING.
         ended: Unix time in seconds of a status that ends the run; None for now.
@@ -61,6 +67,8 @@ class SweepUpdate:
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     headline: str = ""
+    picture: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)
     files: Path | None = None
     status: Status | None = None
     ended: float | None = None
@@ -118,7 +126,8 @@ def update_parent(client: MlflowClient, run_id: str, sweep: str, update: SweepUp
     tags = dict(update.tags)
     if update.headline:
         study = client.get_experiment(run.info.experiment_id).name
-        tags[runs.NOTE] = _note(sweep, study, update.headline)
+        picture = _show_file(run_id, update.picture) if update.picture else ""
+        tags[runs.NOTE] = _note(sweep, study, update.headline + picture)
     new = {key: value for key, value in update.params.items() if key not in run.data.params}
     client.log_batch(
         run_id,
@@ -126,6 +135,8 @@ def update_parent(client: MlflowClient, run_id: str, sweep: str, update: SweepUp
         [Param(key, truncate(value, MAX_PARAM)) for key, value in new.items()],
         [RunTag(key, truncate(value)) for key, value in tags.items()],
     )
+    if update.data:
+        client.log_inputs(run_id, [_data_input(*each) for each in update.data.items()])
     if update.files is not None:
         client.log_artifacts(run_id, str(update.files))
     if update.status == "RUNNING" and run.info.status != "RUNNING":
@@ -158,6 +169,22 @@ def study_pages(uri: str, limit: int) -> dict[str, str]:
 def _runs_page(experiment_id: str) -> str:
     """Path of an experiment's page, in the mode that shows runs."""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+
+
+def _show_file(run_id: str, name: str) -> str:
+    """Markdown of a picture among a run's files.
+
+    MLflow's pages drop pictures within a text. This relative address is that of their downloads.
+    """
+    return f"\n\n![{name}](get-artifact?path={quote(name)}&run_uuid={run_id})"
+
+
+def _data_input(name: str, fingerprint: str) -> DatasetInput:
+    """A data set as an input of a run; its source has the fingerprint, its digest may be short."""
+    digest = hashlib.sha256(fingerprint.encode()).hexdigest()[:_MAX_DIGEST]
+    source = json.dumps({"fingerprint": fingerprint})
+    short = fingerprint if len(fingerprint) <= _MAX_DIGEST else digest
+    return DatasetInput(Dataset(name, short, "local", source))
 
 
 def _note(sweep: str, study: str, headline: str = "") -> str:

@@ -289,33 +289,15 @@ class Result:
     ) -> pd.DataFrame:
         """The Pareto front, by default on the study's objectives; empty without a defined point.
 
-        Its points are among `candidates`. See `sweeps.pareto_front`.
-
-        Args:
-            objectives: Metric to `min` or `max`.
-            include_flagged: Whether points with a raised flag take part.
-            all: Whether every column of `points` is kept.
-
-        Returns:
-            A row per point: the objectives with the ends of their 95% intervals; the swept fields,
-            as `config/<field>`; `front/probability`, of being on the front of the true means;
-            `front/group`, the number of the point's group; and `point_id`. Intervals of
-            differences separate no point of a group from its first.
+        Its points are among `candidates`. See `sweeps.pareto_front`. Columns: the objectives with
+        the ends of their 95% intervals, the swept fields as `config/<field>`, and `point_id`; or
+        `all` of `points`. Two are added: `front/probability`, of being on the front of the true
+        means, and `front/group`, the number of the point's group. Intervals of differences separate
+        no point of a group from its first.
         """
+        if objectives is None and not set(self.objectives) <= set(self.points.columns):
+            return self.points.iloc[:0]
         chosen = objectives or self.objectives
-        if objectives is None and not set(chosen) <= set(self.points.columns):
-            front = self.points.iloc[:0]
-        else:
-            front = self._find_front(chosen, include_flagged)
-        if all:
-            return front
-        measured = [f"{metric}{suffix}" for metric in chosen for suffix in ("", *INTERVAL_SUFFIXES)]
-        fields = [f"config/{field}" for field in self.swept_fields]
-        wanted = [*measured, *fields, FRONT_PROBABILITY, FRONT_GROUP, "point_id"]
-        return front[[column for column in wanted if column in front]]
-
-    def _find_front(self, chosen: Objectives, include_flagged: bool) -> pd.DataFrame:
-        """The front with every column."""
         front = pareto_front(self.candidates, chosen, include_flagged=include_flagged)
         rows, _ = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
         samples = self.samples(list(chosen), rows["point_id"])
@@ -323,7 +305,10 @@ class Result:
         places = pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"]))
         front[FRONT_PROBABILITY] = probability[places]
         front[FRONT_GROUP] = separate_groups(samples.select(places), chosen)
-        return front
+        columns = [f"{metric}{end}" for metric in chosen for end in ("", *INTERVAL_SUFFIXES)]
+        columns += [f"config/{field}" for field in self.swept_fields]
+        columns += [FRONT_PROBABILITY, FRONT_GROUP, "point_id"]
+        return front if all else front[[column for column in columns if column in front]]
 
     def hypervolume(
         self,

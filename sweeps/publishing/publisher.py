@@ -16,16 +16,20 @@ from typing import Annotated, Any, Final, Protocol
 
 from pydantic import Field, TypeAdapter
 
+import privnets
 import tracking
+from privnets.config import nest
 from privnets.credentials import redact, strip_credentials
+from privnets.data import DataError
 from privnets.frames import SUFFIXES
 from privnets.points import TradeoffPoint
+from privnets.registry import is_own_experiment
 from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result
 from sweeps.analysis.text import format_count
 from sweeps.report.figures.point_svg import PICTURE_FILE, point_svg
 from sweeps.report.headline import headline
-from sweeps.report.summary import copy_summary_files
+from sweeps.report.summary import FRONT_PICTURE, copy_summary_files
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import PAGE_FILE, Manifest
 from sweeps.store.reader import PointReader
@@ -113,7 +117,9 @@ class Publisher:
             name_fields=tuple(manifest.study.space),
             labels=self._labels,
             draw=self._draw,
+            unused=unused_fields,
             headline=headline_metrics(manifest),
+            objectives=_objective_metrics(manifest),
             started=self._started,
         )
         self._parent: ParentRun | None = None
@@ -230,12 +236,13 @@ class Publisher:
             with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
                 with Path(folder, ARCHIVE_FILE).open("wb") as file:
                     pack_sweep(self._ledger, file)
-                copy_summary_files(self._ledger, Path(folder))
+                files = copy_summary_files(self._ledger, Path(folder))
                 return self._update_sweep(
                     files=Path(folder),
                     values=[("hypervolume", value, when, step) for step, value, when in history],
                     tags={_REFERENCE_TAG: json.dumps(reference)} if reference else {},
                     headline="" if result.points.empty else headline(result),
+                    picture=FRONT_PICTURE if FRONT_PICTURE in files else "",
                     status=status if result.pending else "FINISHED",
                     ended=None if times.empty else times.max().timestamp(),
                 )
@@ -308,7 +315,7 @@ class Publisher:
         tags = sizes | changes.pop("tags", {})
         try:
             self._parent = self._store.update_sweep(
-                SweepUpdate(params=params, tags=tags, **changes)
+                SweepUpdate(params=params, tags=tags, data=self._manifest.data, **changes)
             )
         except (TrackingError, OSError, ValueError) as error:
             self.error = str(error)
@@ -423,13 +430,27 @@ def headline_metrics(manifest: Manifest) -> list[str]:
 
     Then those that the study names, the main one of each attack, and those of no single attack.
     """
-    objectives, declared = manifest.plan.objectives, manifest.plan.metrics
-    spread = [f"{metric}{suffix}" for metric in objectives for suffix in ("", *SUFFIXES)]
+    declared = manifest.plan.metrics
     named = [*manifest.study.constraints, *(claim.metric for claim in manifest.study.claims)]
     shared = [key for key in declared if not key.startswith(_SINGLE_ATTACKS)]
     single = [key for key in declared if key.endswith(_MAIN_OF_ATTACKS)]
-    chosen = dict.fromkeys([*spread, *named, *single, *shared])
+    chosen = dict.fromkeys([*_objective_metrics(manifest), *named, *single, *shared])
     return list(chosen)[:_HEADLINES]
+
+
+def _objective_metrics(manifest: Manifest) -> list[str]:
+    """Objectives with their deviations and intervals."""
+    return [f"{metric}{end}" for metric in manifest.plan.objectives for end in ("", *SUFFIXES)]
+
+
+def unused_fields(point: TradeoffPoint) -> frozenset[str]:
+    """Configuration fields without effect at a point; none where users' code would have to run."""
+    if not is_own_experiment(point.experiment):
+        # A long list was recorded as its digest; a package or a file may be absent here.
+        with suppress(ValueError, ImportError, DataError):
+            experiment = privnets.experiment(point.experiment)
+            return experiment.unused_fields(experiment.Config(**nest(point.config)))
+    return frozenset()
 
 
 def _next_order(orders: queue.Queue[str], wait_seconds: float) -> str | None:

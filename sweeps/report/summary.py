@@ -15,7 +15,8 @@ from sweeps.store.ledger import Ledger
 FIGURE_FILES = tuple(
     f"{name}.png" for name in ("tradeoff", "releases", "week", "information-plane", "scatter")
 )
-SUMMARY_FILES = ("points.parquet", "front.parquet", "front.png", "report.html", *FIGURE_FILES)
+FRONT_PICTURE = "front.png"
+SUMMARY_FILES = ("points.parquet", "front.parquet", FRONT_PICTURE, "report.html", *FIGURE_FILES)
 """Names of all files of a summary; a sweep has the figures that its data allow."""
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 
 import pandas as pd
 import pytest
@@ -370,11 +371,26 @@ def test_a_failed_point_is_a_failed_run_with_its_reason(sqlite_uri: str, sweep: 
     assert children[good.point_id].info.status == "FINISHED"
 
 
-def test_notes_are_visible_text(sqlite_uri: str, sweep: str) -> None:
-    point = made_point(0)
+def test_the_description_has_each_reason_once_and_no_flag_that_does_not_apply(
+    sqlite_uri: str, sweep: str
+) -> None:
+    metrics = {
+        "flag/raised": 1.0,
+        "flag/unused": math.nan,
+        "bound/a": math.nan,
+        "bound/b": math.nan,
+    }
+    reasons = dict.fromkeys(metrics, "not private") | {"flag/raised": "an attack beats its bound"}
+    replicate = Replicate(0, metrics, notes=reasons, finished_at=1.7e9)
+    point = TradeoffPoint("noted", "e", {"a": 1}, (replicate,))
     record([point], sweep=sweep, tracking_uri=sqlite_uri)
-    notes = _children(sqlite_uri, sweep)[point.point_id].data.tags["notes"]
-    assert notes == "privacy/rho_kl: the covariance is singular (2 of 2 replicates)"
+    count = "(1 of 1 replicates)"
+    lines = [
+        f"an attack beats its bound {count}", "  flag/raised", "",
+        f"Undefined, not private {count}:", "  bound/a", "  bound/b",
+    ]  # fmt: skip
+    text = _children(sqlite_uri, sweep)["noted"].data.tags["mlflow.note.content"]
+    assert text == indent("\n".join(lines), "    ")
 
 
 def test_a_large_point_is_sent_in_parts(uri: str, sweep: str) -> None:
@@ -383,7 +399,7 @@ def test_a_large_point_is_sent_in_parts(uri: str, sweep: str) -> None:
     replicate = Replicate(
         0,
         {f"privacy/m{i}": i / 7 for i in range(300)},
-        notes={f"privacy/m{i}": "long " * 30 for i in range(100)},
+        notes={f"privacy/m{i}": f"{i} " + "long " * 30 for i in range(100)},
         curves={"loss": Curve(steps, tuple(s / 3 for s in steps))},
         finished_at=1.7e9,
     )
@@ -392,7 +408,7 @@ def test_a_large_point_is_sent_in_parts(uri: str, sweep: str) -> None:
     assert compare([point], sweep, uri) == []
     run = _children(uri, sweep)["big"]
     assert len(run.data.params) == 250
-    assert len(run.data.tags["notes"]) == 8000
+    assert len(run.data.tags["mlflow.note.content"]) == 8000
     history = MlflowClient(uri).get_metric_history(run.info.run_id, "curve/loss")
     assert len(history) == 2500
 

@@ -130,6 +130,30 @@ def test_headline_metrics_are_logged_once_a_point_defines_them(uri: str, sweep: 
     assert f"{attack},{first.metrics[attack]!r}," in table
 
 
+def test_objectives_come_first_and_fields_without_effect_are_no_parameters(
+    uri: str, sweep: str
+) -> None:
+    ours = Recorder(
+        sweep,
+        tracking_uri=uri,
+        objectives=[ADVANTAGE, f"{ADVANTAGE}.std"],
+        unused=lambda point: ["dataset"],
+    )
+    points = [made_point(0), made_point(1, failed=True)]
+    ours.record(points)
+    (run,) = _runs_of(MlflowClient(uri), sweep, points[0].point_id)
+    assert sorted(run.data.metrics)[:2] == [f"Objective/{ADVANTAGE}", f"Objective/{ADVANTAGE}.std"]
+    assert ADVANTAGE not in run.data.metrics
+    assert points[0].config.keys() - run.data.params.keys() == {"dataset"}
+    stored = load_points(sweep, uri)
+    assert {ADVANTAGE, f"{ADVANTAGE}.std", "config/dataset"} <= {*stored}
+    pd.testing.assert_frame_equal(stored, points_frame(points, sweep)[[*stored]])
+    assert compare(points, sweep, uri) == []
+    other = replace(points[0].replicates[0], metrics={**points[0].metrics, ADVANTAGE: 0.9})
+    changed = replace(points[0], replicates=(other, *points[0].replicates[1:]))
+    assert any(ADVANTAGE in line for line in compare([changed, points[1]], sweep, uri))
+
+
 @pytest.mark.parametrize("failing", range(3))
 def test_a_failed_call_leaves_no_run_without_a_metric(
     failing: int, sqlite_uri: str, sweep: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,27 @@ def test_files_are_shown_under_their_names(uri: str, sweep: str, tmp_path: Path)
     copied = Path(MlflowClient(uri).download_artifacts(run_id, "", str(tmp_path)))
     for name in ("report.html", "front/front.html"):
         assert (copied / name).read_bytes() == b"<html>"
+
+
+def test_the_description_shows_a_picture_and_the_inputs_have_the_data(
+    uri: str, sweep: str, tmp_path: Path
+) -> None:
+    (tmp_path / "front.png").write_bytes(b"picture")
+    data = {"digits": "abc", "own": "long " * 100}
+    for _ in range(2):
+        changes = {"headline": "The best is 0.5.", "picture": "front.png", "data": data}
+        _update(uri, sweep, files=tmp_path, **changes)
+    run = _parent(uri, sweep)
+    address = f"get-artifact?path=front.png&run_uuid={run.info.run_id}"
+    note = run.data.tags["mlflow.note.content"]
+    assert note.startswith(f"The best is 0.5.\n\n![front.png]({address})\n\nSweep")
+    inputs = {each.dataset.name: each.dataset for each in run.inputs.dataset_inputs}
+    assert len(run.inputs.dataset_inputs) == 2
+    assert inputs["digits"].digest == "abc"
+    assert {name: json.loads(each.source)["fingerprint"] for name, each in inputs.items()} == data
+    if uri.startswith("http"):
+        with urllib.request.urlopen(f"{uri}/{address}", timeout=240) as answer:
+            assert answer.read() == b"picture"
 
 
 def test_hypervolume_has_one_value_per_step(uri: str, sweep: str) -> None:
