@@ -29,7 +29,12 @@ _MODULES = {
     "resolve_uri": "tracking.uris",
 }
 
+OBJECTIVE = "Objective/"
+"""Prefix of objectives in MLflow. Its pages sort names, and *Compare* opens with the first metric:
+capital letters come before small ones."""
+
 __all__ = [
+    "OBJECTIVE",
     "Recorder",
     "TrackingError",
     "check",

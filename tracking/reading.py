@@ -28,10 +28,10 @@ from pydantic import (
 
 from privnets.frames import TableRow, point_row, table_from_rows
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
-from tracking import runs
+from tracking import OBJECTIVE, runs
 from tracking.client import artifacts_at, connect, translate_errors
 from tracking.errors import TrackingError
-from tracking.run_record import MAX_TAG, OBJECTIVE, digest, training_curves, truncate
+from tracking.run_record import MAX_TAG, digest, training_curves, truncate
 from tracking.sweep_run import find_parent
 from tracking.uris import resolve_uri
 

@@ -17,7 +17,7 @@ from mlflow.entities import Metric, Param
 
 from privnets.frames import SUFFIXES
 from privnets.points import Curve, Scalar, TradeoffPoint
-from tracking import runs
+from tracking import OBJECTIVE, runs
 
 LOG10_OF_ZERO = -12.0
 """Value of `log10_<field>` for a knob of 0, which is that of 1e-12.
@@ -39,10 +39,6 @@ ROC_FILE = "roc.csv"
 
 TEXT_TAGS = ("failure", "stopped")
 """Tags that only some runs have."""
-
-OBJECTIVE = "Objective/"
-"""Prefix of objectives in MLflow. Its pages sort names, and *Compare* opens with the first metric:
-capital letters come before small ones."""
 
 _NAME_WIDTH, _VALUE_WIDTH = 20, 5  # Characters of a name in MLflow's table, and of "=0.1 ".
 _UNDEFINED = "Undefined"

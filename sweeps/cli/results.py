@@ -46,6 +46,7 @@ from sweeps.store.recorded import PREFIX
 from sweeps.store.transfer import ARCHIVE_FILE, unpack_sweep
 
 _MLFLOW_METRICS = 4
+_PLOT_SUFFIXES = (".html", ".png", ".svg", ".pdf")
 
 
 def points(
@@ -84,7 +85,10 @@ def pareto(
     output: Output = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Plot the front: .html is interactive, .png for print."),
+        typer.Option(
+            metavar="FILE",
+            help="Plot the front: .html is interactive, .pdf, .svg or .png for print.",
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -104,7 +108,7 @@ def pareto(
     the points of a group from its first. -o saves the front as .parquet, .csv or .json.
     """
     check_output_path(output, (".parquet", ".csv", ".json"))
-    check_output_path(plot, (".html", ".png"))
+    check_output_path(plot, _PLOT_SUFFIXES)
     chosen = _parse_objectives(minimize or (), maximize or ())
     result = _open(sweep, storage, tracking_uri, address)
     objectives = chosen or result.objectives
@@ -197,7 +201,10 @@ def compare(
     json: Json = False,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the fronts: .html is interactive, .png for print."),
+        typer.Option(
+            metavar="FILE",
+            help="Draw the fronts: .html is interactive, .pdf, .svg or .png for print.",
+        ),
     ] = None,
 ) -> None:
     """Compare the fronts of sweeps: hypervolume, attainment, mutual domination.
@@ -207,7 +214,7 @@ def compare(
     point, the worst values over all these sweeps.
     """
     objectives = _parse_objectives(minimize or (), maximize or ())
-    check_output_path(plot, (".html", ".png"))
+    check_output_path(plot, _PLOT_SUFFIXES)
     results = [_open(name, storage, tracking_uri, address) for name in sweeps]
     comparison = compare_sweeps(results, objectives or None)
     if plot is not None:

@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+import tracking
 from privnets.audit.page import page_style
 from sweeps.analysis.comparison import Comparison, compare_sweeps
 from sweeps.analysis.export import write_file_atomically
@@ -180,7 +181,7 @@ def _point_filter(result: Result) -> str:
     """Address of a search in MLflow that lacks only the quoted id of a point; empty if unknown."""
     condition = quote(f"tags.sweep = '{result.sweep}' and tags.point_id = ")
     # Runs in order of a metric are listed without the sweep's run above them.
-    order = quote(f"metrics.`{next(iter(result.objectives))}`")
+    order = quote(f"metrics.`{tracking.OBJECTIVE}{next(iter(result.objectives))}`")
     return (page := _runs_page(result)) and f"{page}&orderByKey={order}&searchFilter={condition}"
 
 

@@ -54,12 +54,12 @@ def plot_recorded(
 
 
 def save_front(result: Result, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:
-    """Draws a front among all points of a sweep, as an `.html` or `.png` file."""
+    """Draws a front among all points of a sweep, as a file; see `save_chart`."""
     save_chart(front_chart(result.points, front, objectives), path)
 
 
 def save_fronts(results: Sequence[Result], objectives: Objectives, path: Path) -> None:
-    """Draws the fronts of several sweeps, as an `.html` or `.png` file."""
+    """Draws the fronts of several sweeps, as a file; see `save_chart`."""
     save_chart(fronts_chart({result.sweep: result.points for result in results}, objectives), path)
 
 

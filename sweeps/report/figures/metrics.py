@@ -58,7 +58,7 @@ from sweeps.report.figures.curves import (
     obfuscation_curves,
 )
 from sweeps.report.figures.plotly_charts import plotly_page
-from sweeps.report.figures.png_charts import chart_png
+from sweeps.report.figures.png_charts import IMAGE_KINDS, draw_chart, figure_file
 from sweeps.report.figures.tradeoff import (
     level_series,
     obfuscation_series,
@@ -166,9 +166,10 @@ def _front_axis(rows: pd.DataFrame, metric: str, objectives: Objectives) -> Char
 
 
 def save_chart(chart: Chart, path: Path) -> None:
-    """Writes a chart as `.html`, to explore offline, or `.png`, to print."""
-    if path.suffix.lower() == ".png":
-        path.write_bytes(chart_png(chart))
+    """Writes a chart as `.html`, to explore offline, or as a file of `IMAGE_KINDS`, to print."""
+    kind = IMAGE_KINDS.get(path.suffix.lower())
+    if kind is not None:
+        path.write_bytes(figure_file(draw_chart(chart), kind))
     else:
         path.write_text(plotly_page(chart), encoding="utf-8")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +32,8 @@ ImageRow = tuple[str, NDArray[np.float64], Sequence[str], float]
 """Caption, images in [0, 1] of shape [m, h, w], labels above, and space above in inches."""
 
 ImageKind = Literal["png", "svg", "pdf"]
+
+IMAGE_KINDS: Mapping[str, ImageKind] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 
 _DOTS_PER_INCH, _PIXELS_PER_INCH = 150, 90
 _PANEL_WIDTH, _SIDE_LEGEND_WIDTH, _LEGEND_LETTERS = 5.6, 2.6, 32

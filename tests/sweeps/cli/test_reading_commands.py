@@ -110,6 +110,9 @@ def test_front_on_the_studys_objectives(run, tmp_path):
     rows = json.loads((tmp_path / "front.json").read_text())
     assert sorted(row["config/train_size"] for row in rows) == [200, 400]
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+    for kind, start in (("svg", b"<?xml"), ("pdf", b"%PDF")):
+        assert run("pareto", SWEEP, "--plot", f"front.{kind}")[0] == 0
+        assert (tmp_path / f"front.{kind}").read_bytes().startswith(start)
 
 
 def test_front_on_other_objectives(run, tmp_path):
@@ -167,7 +170,7 @@ def test_figures_and_tables_are_written_for_a_paper(run, tmp_path):
         (["report", "absent"], "sweep 'absent' does not exist"),
         (["points", SWEEP, "-o", "points.xlsx"], "must end in .parquet or .csv"),
         (["pareto", SWEEP, "-o", "front.txt"], "must end in .parquet or .csv or .json"),
-        (["pareto", SWEEP, "--plot", "front.pdf"], "must end in .html or .png"),
+        (["pareto", SWEEP, "--plot", "front.jpg"], "must end in .html or .png or .svg or .pdf"),
         (["report", SWEEP, "-o", "absent/report.html"], "there is no directory absent"),
         (["pareto", SWEEP, "--minimize", "privacy/membership"], f"did you mean {ADVANTAGE}"),
         (["pareto", SWEEP, "--minimize", ADVANTAGE, "--maximize", ADVANTAGE], "both"),

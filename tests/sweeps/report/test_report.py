@@ -82,7 +82,7 @@ def test_points_link_to_their_runs_where_the_sweep_knows_its_page(page, membersh
     sweep = replace(membership_sweep, storage=str(tmp_path), sweep="linked")
     assert page.data["points-data"]["runs"] == ""
     pages = "https://mlflow.example/#/experiments/7/runs?workflowType=machine_learning"
-    order = f"metrics.`{next(iter(sweep.objectives))}`"
+    order = f"metrics.`Objective/{next(iter(sweep.objectives))}`"
     search = f"{pages}&orderByKey={order}&searchFilter=tags.sweep = 'linked' and tags.point_id = "
     for address, is_known in ((pages, True), ("javascript:alert(1)", False)):
         Ledger(str(tmp_path), "linked").directory.write(PAGE_FILE, address.encode())
