@@ -180,11 +180,10 @@ def _show_file(run_id: str, name: str) -> str:
 
 
 def _data_input(name: str, fingerprint: str) -> DatasetInput:
-    """A data set as an input of a run; its source has the fingerprint, its digest may be short."""
-    digest = hashlib.sha256(fingerprint.encode()).hexdigest()[:_MAX_DIGEST]
-    source = json.dumps({"fingerprint": fingerprint})
-    short = fingerprint if len(fingerprint) <= _MAX_DIGEST else digest
-    return DatasetInput(Dataset(name, short, "local", source))
+    """A data set as an input of a run; MLflow limits the length of its digest."""
+    short = hashlib.sha256(fingerprint.encode()).hexdigest()[:_MAX_DIGEST]
+    digest = fingerprint if len(fingerprint) <= _MAX_DIGEST else short
+    return DatasetInput(Dataset(name, digest, "local", json.dumps({"fingerprint": fingerprint})))
 
 
 def _note(sweep: str, study: str, headline: str = "") -> str:

@@ -31,14 +31,11 @@ class DisplayedResult(Result):
         table = front_table(front, self.objectives, self.swept_fields)
         names = [metric_label(c) if "/" in c else field_label(c) for c in table.columns]
         content = pd.DataFrame(list(table.rows), columns=names).to_html(index=False)
-        lines = "".join(
-            f"<p>{html.escape(line)}</p>" for line in (repr(self), headline(self, front))
-        )
-        if front.empty:
-            return lines + content
-        picture = base64.b64encode(load_plots().draw_front(self, front)).decode()
-        image = f'<img alt="Pareto front" width="600" src="data:image/png;base64,{picture}">'
-        return lines + image + content
+        parts = [f"<p>{html.escape(line)}</p>" for line in (repr(self), headline(self, front))]
+        if len(front):
+            data = base64.b64encode(load_plots().draw_front(self, front)).decode()
+            parts += [f'<img alt="Pareto front" width="600" src="data:image/png;base64,{data}">']
+        return "".join((*parts, content))
 
     def plot_front(self, x: str | None = None, y: str | None = None) -> Figure:
         """Plots the Pareto front among all finished points, with 95% intervals.

@@ -17,7 +17,7 @@ from sweeps.report.contents import ReportContents
 from sweeps.report.figures.metrics import front_chart, save_chart
 from sweeps.report.figures.overview import fronts_chart
 from sweeps.report.figures.plotly_charts import plotly_figure
-from sweeps.report.figures.png_charts import chart_png
+from sweeps.report.figures.png_charts import draw_chart, figure_png
 from sweeps.report.figures.recorded import roc_chart, training_chart
 from sweeps.report.page import write_report as write_report
 from sweeps.report.page import write_report_files as write_report_files
@@ -39,7 +39,7 @@ def plot_front(result: Result, x: str | None = None, y: str | None = None) -> Fi
 
 def draw_front(result: Result, front: pd.DataFrame) -> bytes:
     """PNG picture of a result's front among all finished points."""
-    return chart_png(front_chart(result.points, front, result.objectives))
+    return figure_png(draw_chart(front_chart(result.points, front, result.objectives)))
 
 
 def plot_recorded(

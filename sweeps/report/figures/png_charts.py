@@ -56,11 +56,6 @@ _LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "": "none"}
 _STEPS = {"": "default", "hv": "steps-post", "vh": "steps-pre"}
 
 
-def chart_png(chart: Chart) -> bytes:
-    """A chart as the bytes of a PNG file."""
-    return figure_png(draw_chart(chart))
-
-
 def figure_png(figure: Figure) -> bytes:
     """A Matplotlib figure as the bytes of a PNG file."""
     return figure_file(figure, "png")

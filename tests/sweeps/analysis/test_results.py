@@ -53,8 +53,9 @@ def test_a_front_has_its_objectives_knobs_and_ids_unless_all_columns_are_asked_f
 
 def test_the_plot_holds_every_finished_point(result: sweeps.Result) -> None:
     traces = {trace.name: trace for trace in result.plot_front().data}
-    assert list(traces["Pareto front (1)"].x) == [0.5], "utility on x"
-    assert list(traces["Pareto front (1)"].y) == [0.1]
+    front = traces["Pareto front (1), training records beside"]
+    assert list(front.x) == [0.5], "utility on x"
+    assert list(front.y) == [0.1]
     assert list(traces["dominated (1)"].y) == [0.5]
     turned = result.plot_front(x="privacy/membership_advantage", y="utility/test_accuracy")
     assert turned.layout.xaxis.title.text.startswith("membership advantage")
