@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator, Sequence
 
 from privnets.adversarial.config import AdversarialConfig
@@ -74,6 +75,9 @@ class StackRun:
         if state:
             self._game.restore(state)
         self._members, self._finished = len(configs), 0
+        # A guess for CPUs until a stage is measured; a GPU takes far more steps in that time.
+        sizes, network = self._problem.split_sizes(configs[0]), self._problem.spec.network
+        self._step_seconds = cost_model.step_seconds(configs[0], sizes, network, len(configs))
 
     def stages(self, shares: Sequence[float]) -> Generator[Stage, Sequence[int] | None]:
         """Trains the stack, with a rung at each of the `shares` of the game's steps."""
@@ -92,11 +96,11 @@ class StackRun:
     def _advance(self, ahead: Sequence[float]) -> list[TradeoffPoint]:
         """Trains as far as the next rung at most; returns the points that failed."""
         configs = list(self._game.configs)
-        sizes = self._problem.split_sizes(configs[0])
-        network = self._problem.spec.network
-        seconds = cost_model.step_seconds(configs[0], sizes, network, len(configs))
-        steps = max(1, int(_STAGE_SECONDS / seconds))
-        diverged = self._game.advance(min([steps, *map(self._game.steps_to, ahead[:1])]))
+        steps = max(1, int(_STAGE_SECONDS / self._step_seconds))
+        steps = min([steps, *map(self._game.steps_to, ahead[:1])])
+        begun = time.perf_counter()
+        diverged = self._game.advance(steps)
+        self._step_seconds = max(time.perf_counter() - begun, 1e-6) / steps
         self._splits = [s for i, s in enumerate(self._splits) if i not in diverged]
         return [self._failed_point(configs[i], reason) for i, reason in diverged.items()]
 

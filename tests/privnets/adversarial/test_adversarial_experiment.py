@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ import privnets
 from privnets import TradeoffPoint, cache
 from privnets.adversarial import stages as stages_module
 from privnets.adversarial.problems import PROBLEMS as ALL_PROBLEMS
+from privnets.adversarial.training.game import Game
 from privnets.contract import Stage
 from tests.support import requires_data
 
@@ -131,6 +134,25 @@ def test_a_stack_resumed_from_within_its_pretraining_ends_the_same(monkeypatch):
     (whole,) = (p for stage, _ in stages for p in stage.points)
     rest = [p for s in ADVERSARIAL.stages(configs, state=stages[1][1]) for p in s.points]
     _close(rest[0], whole, 1e-4)
+
+
+def test_a_stage_takes_the_steps_of_five_seconds_as_measured(monkeypatch):
+    """Whatever was estimated: a second for a step, of which five then take 10 ms."""
+    clock, asked = itertools.count(), []
+    monkeypatch.setattr(
+        stages_module, "time", SimpleNamespace(perf_counter=lambda: 0.01 * next(clock))
+    )
+    monkeypatch.setattr(stages_module.cost_model, "step_seconds", lambda *_: 1.0)
+    play = stages_module.Game.advance
+
+    def advance(game: Game, steps: int) -> dict[int, str]:
+        asked.append(steps)
+        return play(game, steps)
+
+    monkeypatch.setattr(stages_module.Game, "advance", advance)
+    for _ in ADVERSARIAL.stages([_config("digits", steps=8)]):
+        pass
+    assert asked == [5, 2500]
 
 
 def test_the_cost_includes_pretraining():
