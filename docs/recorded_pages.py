@@ -38,6 +38,7 @@ from sweeps.study.yaml_reader import parse_yaml
 FOLDER = Path(__file__).parent
 RECORDED = FOLDER / "recorded"
 _MAX_BYTES = 2**20
+_FIGURES = ("information-plane.png", "tradeoff.png", "front.png")
 _DONE = (0, 1)
 """Exit codes of a finished sweep, without and with failed points."""
 
@@ -146,12 +147,12 @@ def record(name: str, storage: str) -> None:
 
 
 def _draw(name: str) -> None:
-    """Draws the trade-off curve of a release, or else the front among all points."""
+    """Draws the plane of information, the trade-off curve of a release, or else the front."""
     with TemporaryDirectory() as folder:
         written = load_plots().write_figures(open_result(name, str(RECORDED)), Path(folder))
         figures = {path.name: path for path in written}
-        figure = figures.get("tradeoff.png") or figures["front.png"]
-        (RECORDED / name / "front.png").write_bytes(figure.read_bytes())
+        best = next(n for n in _FIGURES if n in figures)
+        (RECORDED / name / "front.png").write_bytes(figures[best].read_bytes())
 
 
 def _without_artifacts(point: TradeoffPoint) -> TradeoffPoint:
