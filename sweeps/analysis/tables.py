@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privnets.membership.config import MECHANISM_FIELDS, PRIVACY_FIELDS
+from privnets.membership.config import MECHANISM_FIELDS, MODELS, PRIVACY_FIELDS
 from privnets.statistics.intervals import Interval
 from sweeps.analysis.text import field_label, format_setting, short_ids
 from sweeps.study.search_space import is_shared
@@ -145,15 +145,24 @@ def own_fields(row: Row, fields: Sequence[str]) -> list[str]:
     An obfuscation has its strength, records and yardstick. Training without epsilon has no
     mechanism, and each mechanism has fields of its own.
     """
-    if "config/epsilon" in row and "config/mechanism" in row:
-        epsilon = row["config/epsilon"]
-        is_private = epsilon is not None and not math.isnan(epsilon)
-        used = MECHANISM_FIELDS[row["config/mechanism"]] | {"mechanism"} if is_private else ()
+    if row.get("experiment") == "membership" and "config/epsilon" in row:
+        used = _privacy_fields(row)
         fields = [f for f in fields if f in used or f not in PRIVACY_FIELDS]
     if (kind := row.get(OBFUSCATION)) is None:
         return list(fields)
     others = {"obfuscation": True, STRENGTH: kind != "none"}
     return [f for f in fields if others.get(f, kind == "none" or is_shared(f))]
+
+
+def _privacy_fields(row: Row) -> frozenset[str]:
+    """Fields of private training with an effect; all of them with a model of the user."""
+    epsilon, model = row["config/epsilon"], row.get("config/model")
+    if epsilon is None or math.isnan(epsilon):
+        return frozenset()
+    mechanisms = MODELS.get(model).mechanisms if model in MODELS.names() else ()
+    if len(mechanisms) > 1:
+        return MECHANISM_FIELDS[row["config/mechanism"]] | {"mechanism"}
+    return MECHANISM_FIELDS[mechanisms[0]] if mechanisms else PRIVACY_FIELDS
 
 
 def _setting_cell(row: Row, field: str) -> str:

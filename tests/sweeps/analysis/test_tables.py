@@ -68,18 +68,39 @@ def test_tables_show_six_letters_of_an_id_or_as_many_as_tell_all_apart():
         assert [row[-1] for row in table.rows] == shown
 
 
+def _private_settings(*settings: tuple[str, float | None, str, float]) -> list[tuple[str, ...]]:
+    """Cells of the mechanism and the sample rate of points of membership, and of their epsilon."""
+    names = ("model", "epsilon", "mechanism", "sample_rate")
+    rows = pd.DataFrame(settings, columns=[f"config/{name}" for name in names])
+    rows = rows.assign(experiment="membership", loss=1.0, point_id=rows.index.map(str))
+    table = points_table(rows, ["loss"], ["mechanism", "sample_rate"])
+    return [tuple(row[1:3]) for row in table.rows]
+
+
 def test_tables_leave_a_field_without_effect_blank():
-    settings = [(None, "dp_sgd"), (1.0, "output_perturbation"), (1.0, "dp_sgd")]
-    rows = {
-        "config/epsilon": [epsilon for epsilon, _ in settings],
-        "config/mechanism": [mechanism for _, mechanism in settings],
-        "config/sample_rate": [0.1, 0.1, 0.2],
-        "loss": [1.0, 2.0, 3.0],
-        "point_id": list("abc"),
-    }
-    table = points_table(pd.DataFrame(rows), ["loss"], ["mechanism", "sample_rate"])
-    shown = [tuple(row[1:3]) for row in table.rows]
-    assert shown == [("", ""), ("output_perturbation", ""), ("dp_sgd", "0.2")]
+    assert _private_settings(
+        ("logistic", None, "dp_sgd", 0.1),
+        ("logistic", 1.0, "output_perturbation", 0.1),
+        ("logistic", 1.0, "dp_sgd", 0.2),
+    ) == [("", ""), ("output_perturbation", ""), ("dp_sgd", "0.2")]
+
+
+def test_a_model_of_one_mechanism_has_its_fields_whatever_the_mechanism_field_says():
+    assert _private_settings(
+        ("mlp", 1.0, "output_perturbation", 0.2), ("linear", 1.0, "dp_sgd", 0.2)
+    ) == [("", "0.2"), ("", "")]
+
+
+def test_a_model_of_the_user_shows_the_sample_rate():
+    shown = _private_settings((None, 1.0, "output_perturbation", 0.2))
+    assert [sample_rate for _, sample_rate in shown] == ["0.2"]
+
+
+def test_own_experiments_may_have_fields_of_the_same_names():
+    rows = {"config/epsilon": [0.5, None], "config/mechanism": ["laplace"] * 2, "loss": [1.0, 2.0]}
+    points = pd.DataFrame({**rows, "experiment": "own", "point_id": ["a", "b"]})
+    table = points_table(points, ["loss"], ["mechanism"])
+    assert [row[1] for row in table.rows] == ["laplace", "laplace"]
 
 
 def test_the_front_shows_the_attack_that_finds_most_at_one_percent():
