@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -217,3 +218,34 @@ class _Noise(_ConfidentPredictor):
     def at(self, index: torch.Tensor) -> Outputs:
         value = super().at(index).value - 850
         return Outputs(-torch.nn.functional.logsigmoid(value), value.sign(), value)
+
+
+class _HalfLeaky(_Noise):
+    """Every second model gives its training records far larger log-odds."""
+
+    def __init__(self, design: TrainingDesign) -> None:
+        sets = torch.from_numpy(design.sets.astype(np.int64))
+        self._trained = torch.zeros(40, 300, dtype=torch.float64).scatter_(1, sets, 1.0)
+        self._trained[::2] = 0
+
+    def at(self, index: torch.Tensor) -> Outputs:
+        value = super().at(index).value / 100
+        value += 50 * self._trained.gather(1, index.expand(40, -1))
+        return Outputs(-torch.nn.functional.logsigmoid(value), value.sign(), value)
+
+
+def test_errors_of_shared_models_hold_the_spread_between_models() -> None:
+    """Half the models leak all and the others nothing: an advantage of 1 or 0 for each of 40.
+
+    Records, of which each is attacked in all models, differ far less.
+    """
+    config = MembershipConfig(
+        dataset="digits", model="logistic", train_size=150, records=40, draws=40
+    )
+    x = torch.from_numpy(np.random.default_rng(7).standard_normal((300, 3)))
+    universe = Universe(x, (x[:, 0] > 0).double(), 2)
+    design = TrainingDesign.draw(config, 300)
+    point = evaluate(config, observe_outputs(design, _HalfLeaky(design), universe))
+    for key in ("privacy/membership_advantage", "privacy/attack/attack_p/advantage"):
+        assert point.metrics[key] == pytest.approx(0.5, abs=0.1)
+        assert point.standard_errors[key] == pytest.approx(0.5 / math.sqrt(40), rel=0.15)
