@@ -62,7 +62,8 @@ class ClaimFinding:
         quantity: Measured quantity in words.
         measured: Its value with the 95% interval; None without a value.
         why: Reasons for the verdict, as sentences.
-        effect: Size of the effect that a trend is about.
+        effect: Size of the effect that a trend is about; None if points at its ends differ in
+            other fields, too.
     """
 
     claim: Claim
@@ -301,7 +302,9 @@ def _nearest_point(summary: Summary, low: Array, high: Array) -> int:
         return int((margin / scale).min(axis=1).argmax())
 
 
-def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> tuple[_Judgement, Effect]:
+def _judge_trend(
+    claim: Claim, axis: str, replicates: pd.DataFrame
+) -> tuple[_Judgement, Effect | None]:
     """Judges the trend of a metric along a swept field, and measures its effect."""
     column, name = f"config/{axis}", field_label(axis)
     if column not in replicates.columns:
@@ -327,12 +330,12 @@ def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> tuple[_Ju
         verdict, reason = judge_constancy(departures)
     else:
         verdict, reason = judge_trend(claim.trend or "", groups, trend)
-    effect = measure_effect(groups, pooled, change, departures)
+    effect = measure_effect(groups, change, departures)
     why = (
         f"{reason} (mean over {_replicates(sample)}; {describe_extent(groups, pooled)}). "
         f"The metric changes by {change} {describe_ends(name, effect)}."
     )
-    return (verdict, trend, why + _remarks(sample, undefined)), effect
+    return (verdict, trend, why + _remarks(sample, undefined)), None if pooled else effect
 
 
 def _claimed_sample(claim: Claim, replicates: pd.DataFrame) -> _Sample:

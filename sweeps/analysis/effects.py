@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -12,6 +12,7 @@ from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.results import CONFIRMING, SEARCHING, Result, is_only_searched
 from sweeps.analysis.tables import evenly_spaced, varying_fields
+from sweeps.study.search_space import axis_roots
 from sweeps.study.spec import Claim
 
 _MAX_POINTS = 300
@@ -33,15 +34,18 @@ class KnobEffect:
 def knob_effects(result: Result) -> list[KnobEffect]:
     """Effect of each swept field on each objective, where it can be measured.
 
-    Points that a search tried are judged apart from those that it confirmed.
+    Points that a search tried are judged apart from those that it confirmed. Fields that the study
+    pairs vary as one.
     """
     points = result.points
     knobs = [field for field in varying_fields(points) if field in result.study.space]
     metrics = [metric for metric in result.objectives if metric in points]
+    roots = axis_roots(result.study.space)
     flagged = points.loc[is_flagged(points), "point_id"].tolist()
     effects = [
-        KnobEffect(metric, knob, phase, judge_claim(_rising(metric, knob), rows, flagged))
+        KnobEffect(metric, knob, phase, judge_claim(_rising(metric, knob), own[knob], flagged))
         for phase, rows in _phases(result)
+        for own in [{knob: rows.drop(columns=_paired(rows, knob, roots)) for knob in knobs}]
         for metric, knob in itertools.product(metrics, knobs)
     ]
     return [effect for effect in effects if effect.finding.measured is not None]
@@ -84,6 +88,12 @@ def _phases(result: Result) -> Iterator[tuple[str, pd.DataFrame]]:
             rows = rows.loc[rows["seed"] == rows["seed"].min()]
         if len(rows):
             yield phase, rows
+
+
+def _paired(rows: pd.DataFrame, knob: str, roots: Mapping[str, str]) -> list[str]:
+    """Columns of the fields that the study pairs with a knob."""
+    paired = [f"config/{f}" for f, root in roots.items() if root == roots[knob] and f != knob]
+    return [column for column in paired if column in rows]
 
 
 def _rising(metric: str, knob: str) -> Claim:

@@ -40,7 +40,7 @@ class Effect:
     Attributes:
         change: Mean at the last value of the axis minus that at the first, with its interval.
         ends: First and last value of the axis; None if they differ between groups.
-        is_averaged: Whether points that differ in other fields too were averaged or joined.
+        is_averaged: Whether it is a mean over groups of points that differ in other fields.
         is_beyond_chance: Whether the interval of the change leaves out 0, or that of the departure
             of some point from its group's mean does, corrected for the number of points.
     """
@@ -220,16 +220,13 @@ def describe_extent(groups: Sequence[TrendGroup], pooled: bool) -> str:
     return values if count == 1 else f"{values} in each of {count} groups of equal configuration"
 
 
-def measure_effect(
-    groups: Sequence[TrendGroup], pooled: bool, change: Interval, departures: Summary
-) -> Effect:
+def measure_effect(groups: Sequence[TrendGroup], change: Interval, departures: Summary) -> Effect:
     """Size of an effect; `departures` are as for `judge_constancy`."""
     ends = {(float(group.axis[0]), float(group.axis[-1])) for group in groups}
     low, high = departures.interval(1 - (1 - LEVEL) / len(departures.mean))
     departs = bool(((low > 0) | (high < 0)).any())
-    is_averaged = pooled or len(groups) > 1
     is_beyond_chance = departs or change.low > 0 or change.high < 0
-    return Effect(change, ends.pop() if len(ends) == 1 else None, is_averaged, is_beyond_chance)
+    return Effect(change, ends.pop() if len(ends) == 1 else None, len(groups) > 1, is_beyond_chance)
 
 
 def describe_ends(axis: str, effect: Effect) -> str:

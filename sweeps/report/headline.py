@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 import numpy as np
 import pandas as pd
@@ -88,18 +89,15 @@ def _describe_effects(result: Result, effects: Sequence[KnobEffect]) -> list[str
     own = leading_effects(result, effects)
     if not own:
         return []
-    knob, space = own[0].knob, result.study.space
-    name = field_label(knob)
+    name = field_label(own[0].knob)
     if not any(_is_beyond_chance(effect) for effect in own):
-        return [f"{_capitalize(name)} has no effect beyond chance."]
-    others = {*varying_fields(_learned(result.candidates))} & {*space} - {knob}
-    has_others = any(space[field].along != knob for field in others)
+        return [f"{_capitalize(name)}: no effect beyond chance."]
     text, last = "", ("", "")
     for effect in own:
         if (found := effect.finding.effect) is None:
             continue
         verb, size = _describe_change(found)
-        place = _describe_range(found, name, has_others=has_others)
+        place = _describe_range(found, name)
         separator = ", " if place == last[0] else f"{'; ' if text else ''}{place}: "
         said = "" if (place, verb) == last and size else f" {verb}"
         text += f"{separator}{_name(effect.metric)}{said}{size}"
@@ -107,11 +105,11 @@ def _describe_effects(result: Result, effects: Sequence[KnobEffect]) -> list[str
     return [f"{_capitalize(text)}."]
 
 
-def _describe_range(effect: Effect, name: str, *, has_others: bool) -> str:
+def _describe_range(effect: Effect, name: str) -> str:
     if effect.ends is None:
         return f"from the lowest to the highest {name}"
     ends = " to ".join(label_setting(end) for end in effect.ends)
-    mean = ", other settings averaged" if effect.is_averaged and has_others else ""
+    mean = ", other settings averaged" if effect.is_averaged else ""
     return f"{name} from {ends}{mean}"
 
 
@@ -166,8 +164,15 @@ def _worst(points: pd.DataFrame, metric: str, objectives: Objectives) -> str:
     """The value that every point's interval keeps to."""
     intervals = [row_interval(row, metric) for row in points.to_dict("records")]
     if objectives[metric] == "min":
-        return f"at most {np.nanmax([max(i.value, i.high) for i in intervals]):.2g}"
-    return f"at least {np.nanmin([min(i.value, i.low) for i in intervals]):.2g}"
+        highest = np.nanmax([max(i.value, i.high) for i in intervals])
+        return f"at most {_round(highest, ROUND_CEILING)}"
+    lowest = np.nanmin([min(i.value, i.low) for i in intervals])
+    return f"at least {_round(lowest, ROUND_FLOOR)}"
+
+
+def _round(limit: float, rounding: str) -> str:
+    """Two digits of a limit, rounded to the side on which it still holds."""
+    return f"{float(Context(2, rounding).create_decimal(str(limit))):g}"
 
 
 def _describe_trivial(front: pd.DataFrame, metric: str, objectives: Objectives) -> str:

@@ -250,7 +250,7 @@ def example_point(
 def grid_points(space: Mapping[str, Axis]) -> Iterable[Proposal]:
     """Combinations of the listed values of a space, the last axis changing fastest."""
     points: Iterable[Proposal] = [{}]
-    for name, root in _roots(space).items():
+    for name, root in axis_roots(space).items():
         points = _cross(points, space, name, root)
     return points
 
@@ -267,7 +267,7 @@ def _cross(
             yield from ({**point, name: value} for value in values)
 
 
-def _roots(space: Mapping[str, Axis]) -> dict[str, str]:
+def axis_roots(space: Mapping[str, Axis]) -> dict[str, str]:
     """The field that each one accompanies in the end: itself, or the first of its chain."""
     roots: dict[str, str] = {}
     for name, axis in space.items():
@@ -299,7 +299,7 @@ def grid_size(space: Mapping[str, Axis]) -> int:
             named[axis.along] |= {leading for leading, value in pairs if value in named[name]}
     # Number of points by those values.
     sizes = Counter[tuple[tuple[str, Scalar], ...]]([()])
-    for name, root in _roots(space).items():
+    for name, root in axis_roots(space).items():
         axis, grown = space[name], Counter[tuple[tuple[str, Scalar], ...]]()
         for chosen, size in sizes.items():
             point = dict(chosen)
@@ -320,7 +320,7 @@ def find_condition_errors(space: Mapping[str, Axis]) -> list[FieldError]:
 
     A field that others accompany must not repeat a value: each has one place.
     """
-    errors, roots = [], _roots(space)
+    errors, roots = [], axis_roots(space)
     for name in sorted({root for field, root in roots.items() if root != field}):
         leading = space[name].values() or ()
         if not isinstance(leading, range) and len(leading) > len({*leading}):

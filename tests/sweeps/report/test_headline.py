@@ -59,8 +59,18 @@ def test_where_nothing_is_beyond_chance_no_point_is_praised():
     sweep = made_sweep(lambda size: (0.05, 0.3))
     highest = sweep.points[[f"{metric}.ci_high" for metric in OBJECTIVES]].max()
     first, second = headline_sentences(sweep)
-    assert first == "Training records has no effect beyond chance."
-    assert second == "Advantage at most {:.2g}; mse at most {:.2g}.".format(*highest)
+    assert first == "Training records: no effect beyond chance."
+    match = re.fullmatch(r"Advantage at most (\S+); mse at most (\S+)\.", second)
+    for shown, value in zip(map(float, match.groups()), highest, strict=True):
+        assert value <= shown < 1.1 * value
+        assert shown == float(f"{shown:.2g}")
+
+
+def test_limits_of_larger_is_better_are_rounded_down():
+    sweep = made_sweep(lambda size: (0.05, 0.357), objectives={ADVANTAGE: "min", ERROR: "max"})
+    lowest = sweep.points[f"{ERROR}.ci_low"].min()
+    shown = float(re.search(r"mse at least (\S+)\.$", headline(sweep))[1])
+    assert 0.9 * lowest < shown <= lowest
 
 
 def test_an_objective_that_does_not_change_keeps_to_a_limit():
@@ -86,6 +96,54 @@ def test_points_without_an_order_are_not_praised_if_they_cannot_be_told_apart():
     sweep = SyntheticSweep(study, points)
     front = sweep.front(all=True).assign(**{"front/group": 1})
     assert headline(sweep, front).startswith("Membership advantage at most 0.0")
+
+
+def random_search(points, seeds=6):
+    """Points at random in two fields, of which both objectives depend on the second alone."""
+    random, found = np.random.default_rng(3), []
+    for size, decay in zip(random.random(points), random.random(points), strict=True):
+
+        def replicate(size, decay, seed):
+            noise = 0.01 * np.random.default_rng([int(1e6 * size), seed]).normal(size=2)
+            metrics = dict(zip(OBJECTIVES, np.add(noise, (decay, 1 - decay)), strict=True))
+            return Replicate(seed, metrics, finished_at=1.7e9)
+
+        (point,) = membership_points((size,), (decay,), seeds, replicate=replicate)
+        found.append(replace(point, point_id=f"{len(found):020x}"))
+    return SyntheticSweep(membership_study(claims=[]), found)
+
+
+def test_points_that_differ_in_several_fields_show_the_effect_of_none():
+    """The points at the ends of a knob differ in the other one, which may be the cause."""
+    text = headline(random_search(12))
+    assert text.startswith("Lowest membership advantage ")
+    assert " from " not in text
+
+
+def test_paired_fields_are_one_knob():
+    sizes = {1: 0.5, 2: 0.4, 3: 0.3, 4: 0.2, 5: 0.1}
+
+    def replicate(size, decay, seed):
+        values = np.array([0.1 * size + 0.2 * (decay > 1), 0.5])
+        noise = 0.01 * np.random.default_rng([int(size), seed]).normal(size=2)
+        return Replicate(seed, dict(zip(OBJECTIVES, values + noise, strict=True)), finished_at=1e9)
+
+    def sweep(clips):
+        points = [
+            replace(point, config={**point.config, "noise_std": sizes[point.config["train_size"]]})
+            for point in membership_points([*sizes], clips, replicate=replicate)
+        ]
+        space = {
+            "train_size": {"grid": [*sizes]},
+            "noise_std": {"grid": [*sizes.values()], "along": "train_size"},
+            "weight_decay": {"grid": [*clips]},
+        }
+        return SyntheticSweep(membership_study(claims=[], space=space), points)
+
+    start = "Training records from 1 to 5{}: membership advantage rises by 0.40"
+    assert headline(sweep((1.0,))).startswith(start.format(""))
+    averaged = start.format(", other settings averaged")
+    assert headline(sweep((1.0, 2.0))).startswith(averaged)
 
 
 def test_one_replicate_shows_no_effect():
