@@ -50,11 +50,12 @@ def load(
         study: A packaged study's name, a path to a YAML file, the content of such a file, or a
             study; a mapping names the user's own files from the working directory.
         overrides: `key=value` with dots between the parts of a key, as
-            `space.weight_decay.grid=[0, 1]`; values are YAML.
+            `space.weight_decay.grid=[0, 1]`; values are YAML. A text is one of them.
 
     Raises:
         StudyError: With every mistake.
     """
+    overrides = [overrides] if isinstance(overrides, str) else overrides
     if isinstance(study, Study):
         return _load_values(study.to_dict(), study.source, overrides) if overrides else study
     if isinstance(study, Mapping):

@@ -262,6 +262,12 @@ def test_a_mapping_gives_the_same_study_as_its_file_and_is_not_changed(write):
         load({**values, "replicates": 0})
 
 
+def test_a_text_is_one_override():
+    assert load("quickstart", "replicates=3") == load("quickstart", ["replicates=3"])
+    with pytest.raises(StudyError, match=r'^--set: got "sqlite:///runs.db"; expected key=value'):
+        load("quickstart", "sqlite:///runs.db")
+
+
 def test_an_override_of_values_keeps_an_axis_paired_and_conditional(write):
     path = write(
         "name: own\nexperiment: adversarial\nfixed: {problem: digits}\nspace:\n"
