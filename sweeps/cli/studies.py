@@ -242,7 +242,7 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
     )
     low, high = (f(len(pack.replicates) for pack in packs) for f in (min, max))
     size = format_count(low, "training") if low == high else f"{low} to {high} trainings"
-    yield f"{format_count(len(packs), 'pack')} of {size}: what trains at once on one worker"
+    yield f"{format_count(len(packs), 'pack')} of {size}; one worker trains a pack at once"
     if resources.pack != "auto":
         yield "pack size: from resources.pack of the study"
     elif curves:

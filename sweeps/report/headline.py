@@ -96,7 +96,10 @@ def _describe_effects(result: Result, effects: Sequence[KnobEffect]) -> list[str
     for effect in own:
         if (found := effect.finding.effect) is None:
             continue
+        trend = effect.finding.measured
         verb, size = _describe_change(found)
+        if size and trend is not None and trend.low <= 0 <= trend.high:
+            verb, size = "neither rises nor falls throughout", ""
         place = _describe_range(found, name)
         separator = ", " if place == last[0] else f"{'; ' if text else ''}{place}: "
         said = "" if (place, verb) == last and size else f" {verb}"
@@ -139,9 +142,6 @@ def _describe_ends(result: Result, front: pd.DataFrame, effects: Sequence[KnobEf
     if len(front) > 1 and FRONT_GROUP in front and front[FRONT_GROUP].nunique() == 1:
         measured = {*objectives}
     names = {metric: _name(metric) for metric in objectives}
-    short = {metric: name.split()[-1] for metric, name in names.items()}
-    if leading_effects(result, effects) and len({*short.values()}) == len(short):
-        names = short
     every = result.candidates if is_obfuscated(front).any() else _learned(result.candidates)
     parts = []
     for metric, direction in objectives.items():

@@ -58,7 +58,7 @@ def test_show_tells_points_packs_cost_objectives_and_notes(study):
     output = run("show", study, "--set", "resources.pack=4")
     planned = make_plan(load(study))
     assert "2 points x 2 replicates = 4 trainings" in output
-    assert "1 pack of 4 trainings: what trains at once on one worker" in output
+    assert "1 pack of 4 trainings; one worker trains a pack at once" in output
     assert f"about {format_duration(planned.cost_seconds())} of one core" in output
     assert "objectives: min privacy/membership_advantage, max utility/test_accuracy" in output
     assert "note: 1 of 3 points are the same as others: merged." in output
