@@ -40,6 +40,9 @@ from sweeps.analysis.text import (
 )
 from sweeps.analysis.trends import Effect
 
+_STEADY = 0.7
+"""Least rank correlation of a metric that is said to rise or fall with a knob."""
+
 _BARE = ("true", "false", "null")
 
 
@@ -98,7 +101,8 @@ def _describe_effects(result: Result, effects: Sequence[KnobEffect]) -> list[str
             continue
         trend = effect.finding.measured
         verb, size = _describe_change(found)
-        if size and trend is not None and trend.low <= 0 <= trend.high:
+        has_ends = found.change.low > 0 or found.change.high < 0
+        if has_ends and trend is not None and abs(trend.value) < _STEADY:
             verb, size = "neither rises nor falls throughout", ""
         place = _describe_range(found, name)
         separator = ", " if place == last[0] else f"{'; ' if text else ''}{place}: "

@@ -26,7 +26,7 @@ def result(tmp_path: Path) -> sweeps.Result:
 def test_a_notebook_shows_the_size_and_the_front(result: sweeps.Result) -> None:
     page = result._repr_html_()
     assert "2 of 2 points, 2 replicates each" in page
-    assert "Lowest advantage 0.1" in page
+    assert "Lowest membership advantage 0.1" in page
     assert "<th>membership advantage</th>" in page
     assert page.count("<tr") == 2, "a heading and the only point of the front"
     (picture,) = re.findall(

@@ -50,7 +50,8 @@ def test_the_second_sentence_has_the_best_point_in_each_objective(membership_swe
         for row in (private, useful)
     ]
     assert re.fullmatch(
-        rf"Lowest advantage \S+ ± \S+ {places[0]}; lowest mse \S+ ± \S+ {places[1]}\.",
+        rf"Lowest membership advantage \S+ ± \S+ {places[0]}; "
+        rf"lowest test mse \S+ ± \S+ {places[1]}\.",
         headline_sentences(membership_sweep)[1],
     )
 
@@ -60,7 +61,7 @@ def test_where_nothing_is_beyond_chance_no_point_is_praised():
     highest = sweep.points[[f"{metric}.ci_high" for metric in OBJECTIVES]].max()
     first, second = headline_sentences(sweep)
     assert first == "Training records: no effect beyond chance."
-    match = re.fullmatch(r"Advantage at most (\S+); mse at most (\S+)\.", second)
+    match = re.fullmatch(r"Membership advantage at most (\S+); test mse at most (\S+)\.", second)
     for shown, value in zip(map(float, match.groups()), highest, strict=True):
         assert value <= shown < 1.1 * value
         assert shown == float(f"{shown:.2g}")
@@ -77,13 +78,21 @@ def test_an_objective_that_does_not_change_keeps_to_a_limit():
     first, second = headline_sentences(made_sweep(lambda size: (0.1 * size, 0.3)))
     assert "membership advantage rises by 0.4" in first
     assert first.endswith(", test mse shows no change beyond chance.")
-    assert re.match(r"Lowest advantage \S+ ± \S+ at 1 training record; ", second)
-    assert "; mse at most 0.3" in second
+    assert re.match(r"Lowest membership advantage \S+ ± \S+ at 1 training record; ", second)
+    assert "; test mse at most 0.3" in second
 
 
 def test_a_change_that_is_not_from_end_to_end_is_no_chance():
     first, _ = headline_sentences(made_sweep(lambda size: (abs(size - 3), 0.1 * size)))
     assert "membership advantage varies, with no change from end to end" in first
+
+
+def test_a_curve_that_turns_is_not_said_to_fall():
+    """The last value is below the first, but three of the four between lie above both."""
+    heights = {1: 0.5, 2: 0.6, 3: 0.7, 4: 0.6, 5: 0.3}
+    first, _ = headline_sentences(made_sweep(lambda size: (heights[size], 0.1 * size)))
+    assert "membership advantage neither rises nor falls throughout" in first
+    assert "test mse rises by" in first
 
 
 def test_points_without_an_order_are_not_praised_if_they_cannot_be_told_apart():
