@@ -91,7 +91,8 @@ def test_a_table_on_a_terminal_breaks_no_word_and_cuts_no_cell(width, monkeypatc
     print_rows(columns, [row])
     words = Text.from_ansi(capsys.readouterr().out).plain.split()
     assert set(" ".join(row).split()) <= set(words)
-    assert {"membership_", "advantage", "accuracy"} <= set(words)
+    for part in ("privacy/", "membership_", "advantage", "utility/", "test_", "accuracy"):
+        assert any(part in word for word in words)
 
 
 @pytest.mark.parametrize(

@@ -399,7 +399,7 @@ def test_a_front_that_no_point_meets_the_constraints_of_says_so(
     kind = "confirmed" if confirm else "finished"
     assert remark.startswith(f"No front: none of {len(reported)} {kind} points meets the constrai")
     ends = f"{reported.min():.4g} to {reported.max():.4g}"
-    assert remark.endswith(f"utility/test_accuracy must be >= 5 and is {ends}.")
+    assert remark.endswith(f"test accuracy must be >= 5 and is {ends}.")
     assert sum(count_exclusions(result).values()) == len(result.points)
     assert shown_front(plan, tmp_path) > shown_front(limited, tmp_path) == 0
 

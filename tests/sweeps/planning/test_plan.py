@@ -175,7 +175,7 @@ def test_only_a_large_plan_needs_confirmation():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"experiment": "membrship"}, 'study experiment: got "membrship"; expected one of advers'),
+        ({"experiment": "membrship"}, 'study experiment: got "membrship"; expected one of members'),
         ({"fixed": {}}, "study fixed.dataset: got nothing; expected a value here"),
         ({"fixed": {**FIXED, "dataset": "iris"}}, 'study fixed.dataset: got "iris"; expected adu'),
         ({"fixed": {**FIXED, "train_size": "50"}}, 'study fixed.train_size: got "50"; expected a'),
