@@ -199,7 +199,7 @@ def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
             symbol=SYMBOLS[symbol % len(SYMBOLS)],
             hollow=is_flagged(own).tolist(),
             texts_left=bool(curves.obfuscated),
-            texts=setting_texts(own, curves.knobs) if len(curves.curves) <= _MAX_NAMED else (),
+            texts=setting_texts(own, curves.knobs[:1]) if len(curves.curves) <= _MAX_NAMED else (),
         )
 
 
@@ -245,8 +245,10 @@ def _learned(curves: CurveSet) -> str:
     """Legend of the only learned curve."""
     if not curves.obfuscated:
         return "release"
-    knobs = ", ".join(map(field_label, curves.knobs))
-    return "learned release" + (f", over {knobs}" if knobs else "")
+    if not curves.knobs:
+        return "learned release"
+    first, *others = map(field_label, curves.knobs)
+    return f"learned release, over {first}" + (f" (with {', '.join(others)})" if others else "")
 
 
 def _hover(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> list[str]:
