@@ -230,7 +230,7 @@ def test_the_notice_of_a_scheduler_stops_a_run_in_order(
             os.kill(os.getpid(), signal.SIGUSR1)
 
     outcome = execute(
-        small_plan(tmp_path, "replicates=1"),
+        small_plan(tmp_path, "replicates=8", "resources.pack=1", "resources.concurrency=1"),
         sweep="noticed",
         storage=str(tmp_path),
         tracking_uri=tracking_uri,
