@@ -40,7 +40,7 @@ class Adversarial(Experiment):
     """Adversarial data release (arXiv 2310.18241 and the ICLR 2019 submission on filters)."""
 
     name = "adversarial"
-    version = 6
+    version = 7
     Config = AdversarialConfig
     objectives: ClassVar[Mapping[str, Direction]] = metrics.objectives()
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
