@@ -35,8 +35,7 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; print the fronts and the p
 	@echo "Open in a browser:"
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
-# Three processes at once, in this order. Tests that start Ray wait for publishers, which have the
-# lowest priority: the others must not go before them.
+# Three processes at once, in this order. Tests that start Ray take longest: they go first.
 test: $(INSTALLED) ## Run the tests and lint
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going \
 		tests-with-ray tests-of-privnets other-tests tests-of-tracking lint

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from campaigns.chaos import world
 from campaigns.chaos.lab import Lab
-from campaigns.chaos.nodes import is_actor, title, tree
+from campaigns.chaos.nodes import is_actor, tree
 from sweeps.analysis.results import Result, open_result
 
 RESULTS = Path(__file__).parent / "results" / "soak.csv"
@@ -156,8 +156,7 @@ def _count_published(lab: Lab) -> int:
 def _memory(lab: Lab, driver: int) -> dict[str, float]:
     """Returns the own memory of each role, summed over its processes."""
     processes = {
-        "driver": [p for p in tree(driver) if "sweeps.publishing.process" not in title(p)],
-        "publisher": [p for p in tree(driver) if "sweeps.publishing.process" in title(p)],
+        "driver": tree(driver),
         "workers": lab.workers(),
         "server": tree(lab.tracking.pid),
         "database": tree(lab.database.pid),

@@ -33,7 +33,7 @@ from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.node_data import check_data_on_nodes
 from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
-from sweeps.publishing.process import PublisherProcess, start_publisher
+from sweeps.publishing.background import BackgroundPublisher, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.display import DisplayedResult
 from sweeps.report.summary import write_summary
@@ -355,7 +355,7 @@ def _summarise(run: SweepRun) -> tuple[DisplayedResult | None, bool]:
         return result, False
 
 
-def _publish(run: SweepRun, publisher: PublisherProcess) -> PublishOutcome:
+def _publish(run: SweepRun, publisher: BackgroundPublisher) -> PublishOutcome:
     """Waits until MLflow holds everything; if the run must end, only for the points being sent."""
 
     def show(sent: int) -> None:

@@ -43,7 +43,10 @@ FINISH: Final = "finish"
 """Order to publish everything that is left."""
 
 PAUSE: Final = "pause"
-"""As `FINISH`, for a sweep that ended early; any other order asks to stop."""
+"""As `FINISH`, for a sweep that ended early."""
+
+STOP: Final = "stop"
+"""Order to end after the points being sent."""
 
 _UI_ADDRESS: Final = "http://127.0.0.1:5000"  # of `sweeps ui`
 _REFERENCE_TAG: Final = "hypervolume_reference"
@@ -366,7 +369,7 @@ def publish_until_ordered(
 
     Args:
         publisher: Publisher of the sweep.
-        orders: Orders `finish`, `pause` or `stop`; the first one ends the publishing.
+        orders: `FINISH`, `PAUSE` or `STOP`; the first one ends the publishing.
         report: Called with the number of points sent, after each batch; with an outage after each
             attempt that fails; and with None at its end.
     """
