@@ -20,7 +20,6 @@ from sweeps.analysis.text import first_sentence, format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Storage, Study
 from sweeps.cli.terminal import print_table, say, say_sentence, say_wrapped
 from sweeps.errors import InputError, StudyError, describe_choices
-from sweeps.planning.calibration import cached_curves
 from sweeps.planning.costs import cost_seconds, format_duration
 from sweeps.planning.packing import local_capacity, make_packs
 from sweeps.planning.plan import Plan, make_plan
@@ -229,27 +228,16 @@ def _default_values(plan: Plan) -> Iterator[tuple[str, object]]:
 
 
 def _describe_packs(plan: Plan) -> Iterator[str]:
-    resources, replicates = plan.study.resources, plan.replicates()
-    workers, memory = local_capacity(resources)
-    curves = cached_curves(plan.study.experiment, replicates, resources, memory)
-    packs = make_packs(
-        replicates,
-        experiment=plan.study.experiment,
-        size=resources.pack,
-        workers=workers,
-        memory=memory,
-        curves=curves,
-    )
+    resources = plan.study.resources
+    capacity = local_capacity(resources)
+    name = plan.study.experiment
+    packs = make_packs(plan.replicates(), experiment=name, size=resources.pack, capacity=capacity)
     low, high = (f(len(pack.replicates) for pack in packs) for f in (min, max))
     size = format_count(low, "training") if low == high else f"{low} to {high} trainings"
     yield f"{format_count(len(packs), 'pack')} of {size}; one worker trains a pack at once"
-    if resources.pack != "auto":
-        yield "pack size: from resources.pack of the study"
-    elif curves:
-        yield "pack size: from cost curves measured on this machine"
-    else:
-        yield "pack size: from the cost model; a long sweep measures first"
-    seconds, busy = plan.cost_seconds(), min(workers, len(packs))
+    source = "the cost model" if resources.pack == "auto" else "resources.pack of the study"
+    yield f"pack size: from {source}"
+    seconds, busy = plan.cost_seconds(), min(capacity.workers, len(packs))
     cost = _cost(plan)
     if busy > 1:
         cost += f", {format_duration(seconds / busy)} with {busy} packs in parallel"

@@ -85,8 +85,8 @@ def cluster_capacity(machines: Sequence[Machine], resources: Resources) -> Capac
         for machine in machines
         if machine.memory and (packs := _machine_slots(machine, resources))
     ]
-    _, memory = local_capacity(resources.model_copy(update={"concurrency": workers}))
-    return Capacity(workers, int(min(shares, default=memory)))
+    local = local_capacity(resources.model_copy(update={"concurrency": workers}))
+    return Capacity(workers, int(min(shares, default=local.memory)))
 
 
 def slots(machines: Sequence[Machine], resources: Resources) -> int:

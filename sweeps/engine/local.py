@@ -142,8 +142,7 @@ class _Run:
         outcome = LocalTraining(
             self.ledger.sweep, self.ledger.storage, trainings, trainings - len(pending)
         )
-        capacity = Capacity(1, self._memory())
-        packs = deque(pending_packs(plan, self.ledger, pending, capacity))
+        packs = deque(pending_packs(plan, self.ledger, pending, self._capacity()))
         while packs and not self._must_end(outcome):
             pack = packs.popleft()
             try:
@@ -185,14 +184,12 @@ class _Run:
         outcome.is_time_over = self.end is not None and time.monotonic() >= self.end
         return self.stop.is_requested() or outcome.is_time_over
 
-    def _memory(self) -> int:
-        """Bytes that a pack may take."""
+    def _capacity(self) -> Capacity:
         if not self.device.startswith("cuda"):
-            alone = self.plan.study.resources.model_copy(update={"concurrency": 1})
-            return local_capacity(alone)[1]
+            return local_capacity(self.plan.study.resources.model_copy(update={"concurrency": 1}))
         import torch
 
-        return int(0.9 * torch.cuda.mem_get_info(self.device)[0])
+        return Capacity(1, int(0.9 * torch.cuda.mem_get_info(self.device)[0]), on_gpu=True)
 
 
 def _default_device() -> str:

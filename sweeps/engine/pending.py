@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import privnets
 from privnets.contract import Cost
 from sweeps.engine.pack_trainer import checkpoint_label
-from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.packing import Capacity, Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
 from sweeps.store.ledger import Ledger
-from sweeps.study.spec import Study, budget_trainings
+from sweeps.study.spec import budget_trainings
 
 Replicates = Mapping[ReplicateKey, PlannedReplicate]
 """Planned replicates by (point_id, seed)."""
@@ -35,12 +33,10 @@ def pending_packs(
     ledger: Ledger,
     replicates: Replicates,
     capacity: Capacity,
-    curves: Mapping[str, CostCurve] = MappingProxyType({}),
 ) -> list[Pack]:
     """Packs of pending replicates: first those that have a checkpoint, unchanged, then the rest.
 
-    A pack ends where the study's budget of trainings ends, unless it has a checkpoint. A structure
-    without a cost curve in `curves` gets the one of the experiment's cost model.
+    A pack ends where the study's budget of trainings ends, unless it has a checkpoint.
 
     Raises:
         OSError: If checkpoints cannot be read.
@@ -58,26 +54,10 @@ def pending_packs(
     begun = sum(len(pack.replicates) for pack in packs)
     count = max(0, budget_trainings(plan.study.search.budget) - begun)
     rest = list(remaining.values())
+    size = plan.study.resources.pack
     for part in (rest[:count], rest[count:]):
-        packs += new_packs(plan.study, part, capacity, curves)
+        packs += make_packs(part, experiment=name, size=size, capacity=capacity)
     return packs
-
-
-def new_packs(
-    study: Study,
-    replicates: Sequence[PlannedReplicate],
-    capacity: Capacity,
-    curves: Mapping[str, CostCurve],
-) -> list[Pack]:
-    """Packs of new replicates; see `make_packs`."""
-    return make_packs(
-        replicates,
-        experiment=study.experiment,
-        size=study.resources.pack,
-        workers=capacity.workers,
-        memory=capacity.memory,
-        curves=curves,
-    )
 
 
 def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:

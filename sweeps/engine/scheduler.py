@@ -6,12 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import cycle
-from typing import TYPE_CHECKING
 
-from cluster.connection import connect, local_machine
+from cluster.connection import Connection, Machine, connect, local_machine
 from cluster.nodes import NoAnswer, on_every_node
-from privnets.references.user_files import portable_folder
 from sweeps.engine.capacity import (
     cluster_capacity,
     describe_wait,
@@ -28,23 +25,18 @@ from sweeps.engine.pack_sources import (
 )
 from sweeps.engine.pending import (
     Replicates,
-    new_packs,
     pack_costs,
     pending_packs,
     pending_replicates,
 )
 from sweeps.engine.sweep_run import SweepRun
-from sweeps.planning.calibration import CalibrationSettings, calibrate
-from sweeps.planning.cost_curves import CostCurve
-from sweeps.planning.devices import usable_gpus
-from sweeps.planning.packing import Capacity, Pack
+from sweeps.errors import InputError
+from sweeps.planning.devices import Gpu, usable_gpus
+from sweeps.planning.packing import Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate, add_recorded_asks
 from sweeps.store.asks import read_asks, write_ask
 from sweeps.store.ledger import Ledger
 from sweeps.store.reuse import ReusedSweeps, finished_points
-
-if TYPE_CHECKING:
-    from cluster.connection import Connection, Machine
 
 _GPU_SECONDS = 60.0  # for torch to start and to compute on each GPU
 _NO_GPU = "torch sees none; see `sweeps doctor`"
@@ -120,12 +112,17 @@ def _resolve_auto(run: SweepRun, machines: Sequence[Machine]) -> None:
 
 
 def _usable_machines(run: SweepRun, connection: Connection | None = None) -> list[Machine]:
-    """Machines of a Ray, or this one; without GPUs that torch cannot use, if packs take any."""
+    """Machines of a Ray, or this one; without GPUs that torch cannot use, if packs take any.
+
+    Raises:
+        InputError: If packs need GPUs, and torch can use none.
+    """
     machines = [local_machine()] if connection is None else connection.machines()
-    if run.plan.study.resources.gpus != "auto" or not any(machine.gpus for machine in machines):
+    asked = run.plan.study.resources.gpus
+    if asked == 0 or run.gpu_memory is not None or not any(machine.gpus for machine in machines):
         return machines
     run.tracker.activity = "looking for GPUs"
-    answers: Mapping[Machine, list[str] | NoAnswer]
+    answers: Mapping[Machine, list[Gpu] | NoAnswer]
     if connection is not None:
         answers = on_every_node(usable_gpus, _GPU_SECONDS, seconds=2 * _GPU_SECONDS)
     else:
@@ -134,14 +131,21 @@ def _usable_machines(run: SweepRun, connection: Connection | None = None) -> lis
         except RuntimeError as error:
             answers = {machines[0]: NoAnswer(str(error))}
     run.tracker.activity = None
-    usable = []
-    for machine, names in answers.items():
-        if machine.gpus and (isinstance(names, NoAnswer) or not names):
-            reason = names.reason if isinstance(names, NoAnswer) else _NO_GPU
+    usable, found, problems = [], [], []
+    for machine, gpus in answers.items():
+        if machine.gpus and (isinstance(gpus, NoAnswer) or not gpus):
+            reason = gpus.reason if isinstance(gpus, NoAnswer) else _NO_GPU
             where = "this machine" if connection is None else f"node {machine.name}"
-            run.tracker.add_problem(f"GPUs of {where} were not used: {reason}")
+            problems.append(f"GPUs of {where} were not used: {reason}")
             machine = replace(machine, gpus=0)
+        elif machine.gpus and not isinstance(gpus, NoAnswer):
+            found += gpus
         usable.append(machine)
+    if problems and not found and asked != "auto":
+        raise InputError(f"resources.gpus: {problems[0]}")
+    for problem in problems:
+        run.tracker.add_problem(problem)
+    run.gpu_memory = min((gpu.memory for gpu in found), default=None)
     return usable
 
 
@@ -156,15 +160,16 @@ def _train(
     from sweeps.engine.tune_backend import run_packs
 
     resources = run.plan.study.resources
-    machines: Sequence[Machine] = connection.machines()
+    machines = connection.machines()
     if not (connection.started or slots(machines, resources)):
         run.tracker.activity = describe_wait(machines, resources)
         machines = wait_for_capacity(connection, resources, should_stop)
         run.tracker.activity = None
     if should_stop():
         return
-    make_source = _searched_packs if run.plan.is_adaptive else _planned_packs
-    source: PackSource = make_source(run, machines, replicates, should_stop)
+    if resources.pack_gpus and run.gpu_memory is None:
+        _usable_machines(run, connection)  # of nodes that came while the run waited
+    source = _make_source(run, machines, replicates)
     if (budget := run.plan.study.search.budget) is not None:
         source = LimitedPacks(source, budget)
     if not should_stop():
@@ -173,50 +178,34 @@ def _train(
         run.is_budget_spent = isinstance(source, LimitedPacks) and source.has_reached_budget
 
 
-def _planned_packs(
-    run: SweepRun,
-    machines: Sequence[Machine],
-    replicates: Replicates,
-    should_stop: Callable[[], bool],
-) -> PackSource:
-    """Packs of a plan that does not grow."""
-    capacity = cluster_capacity(machines, run.plan.study.resources)
-    conditions = _calibrate(run, machines, capacity, list(replicates.values()), should_stop)
-    packs = pending_packs(run.plan, run.ledger, replicates, *conditions)
-    run.tracker.expect(packs, pack_costs(packs))
-    return PlannedPacks(packs)
-
-
-def _searched_packs(
-    run: SweepRun,
-    machines: Sequence[Machine],
-    replicates: Replicates,
-    should_stop: Callable[[], bool],
-) -> PackSource:
-    """Packs of an adaptive search; asks in flight share the cluster."""
-    plan, study, ledger = run.plan, run.plan.study, run.ledger
+def _make_source(run: SweepRun, machines: Sequence[Machine], replicates: Replicates) -> PackSource:
+    """Packs of the plan; those of an adaptive search that are asked for at once share workers."""
+    plan, study, tracker = run.plan, run.plan.study, run.tracker
     capacity = cluster_capacity(machines, study.resources)
-    workers = math.ceil(capacity.workers / study.search.asks_in_flight)
-    examples = [
-        PlannedReplicate(str(i), i, config)
-        for i, config in zip(range(plan.trainings), cycle(plan.samples), strict=False)
-    ]
-    conditions = _calibrate(
-        run, machines, Capacity(workers, capacity.memory), examples, should_stop
-    )
-
-    def pack(members: Sequence[PlannedReplicate]) -> list[Pack]:
-        return new_packs(study, members, *conditions)
+    if study.resources.pack_gpus:
+        share = min(study.resources.pack_gpus, 1)
+        memory = capacity.memory if run.gpu_memory is None else int(share * run.gpu_memory)
+        capacity = replace(capacity, memory=memory, on_gpu=True)
+    if plan.is_adaptive:
+        workers = math.ceil(capacity.workers / study.search.asks_in_flight)
+        capacity = replace(capacity, workers=workers)
+    pending = pending_packs(plan, run.ledger, replicates, capacity)
 
     def expect(plan: Plan, packs: Sequence[Pack]) -> None:
         run.set_plan(plan)
-        run.tracker.expect(packs, pack_costs(packs))
+        tracker.expect(packs, pack_costs(packs))
         for reason in plan.asks[-1].refusals.values() if plan.asks else ():
-            run.tracker.add_problem(f"the experiment refused points of the search: {reason}")
+            tracker.add_problem(f"the experiment refused points of the search: {reason}")
 
-    pending = pending_packs(plan, ledger, replicates, *conditions)
     expect(plan, pending)
-    return SearchedPacks(plan, ledger, pending, pack, expect, run.reused.copy)
+    if not plan.is_adaptive:
+        return PlannedPacks(pending)
+
+    def pack(members: Sequence[PlannedReplicate]) -> list[Pack]:
+        size = study.resources.pack
+        return make_packs(members, experiment=study.experiment, size=size, capacity=capacity)
+
+    return SearchedPacks(plan, run.ledger, pending, pack, expect, run.reused.copy)
 
 
 @contextmanager
@@ -253,37 +242,3 @@ def connect_ray(
     resources = plan.study.resources
     cpus = resources.pack_cpus * cluster_capacity([local_machine()], resources).workers
     return connect(cpus=max(1, math.ceil(cpus)), advice=advice, dashboard=dashboard)
-
-
-def _calibrate(
-    run: SweepRun,
-    machines: Sequence[Machine],
-    capacity: Capacity,
-    replicates: Sequence[PlannedReplicate],
-    should_stop: Callable[[], bool],
-) -> tuple[Capacity, Mapping[str, CostCurve]]:
-    """Capacity and cost curves for replicates such as these, measured where measuring pays."""
-    study, tracker = run.plan.study, run.tracker
-
-    def announce() -> None:
-        tracker.activity = "measuring pack sizes"
-
-    calibration = calibrate(
-        study.experiment,
-        replicates,
-        CalibrationSettings(
-            study.resources,
-            machines,
-            capacity.workers,
-            capacity.memory,
-            portable_folder(study.source.folder),
-        ),
-        is_stopping=should_stop,
-        on_measure=announce,
-    )
-    tracker.activity = None
-    for problem in calibration.problems:
-        tracker.add_problem(problem)
-    if calibration.memory is not None:  # of a GPU
-        capacity = Capacity(capacity.workers, calibration.memory)
-    return capacity, calibration.curves

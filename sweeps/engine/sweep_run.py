@@ -29,6 +29,7 @@ class SweepRun:
         address: Address of a Ray cluster; None starts a local Ray.
         resume_command: Command that continues the sweep.
         on_dashboard: Called with the address of Ray's dashboard; None leaves a local Ray without.
+        gpu_memory: Bytes of the smallest GPU that packs may take; None before it is known.
         failures: Packs that failed permanently, with the reason.
         is_budget_spent: Whether packs were left untrained because the budget was spent.
     """
@@ -42,6 +43,7 @@ class SweepRun:
     address: str | None
     resume_command: str
     on_dashboard: Callable[[str], None] | None = None
+    gpu_memory: int | None = None
     failures: dict[str, str] = field(default_factory=dict)
     is_budget_spent: bool = False
 

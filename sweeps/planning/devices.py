@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 # Fraction of a GPU's free memory that packs may take; the rest is for CUDA and fragmentation.
 _USABLE_FRACTION = 0.9
@@ -18,8 +19,16 @@ import torch
 for index in range(torch.cuda.device_count()):
     ones = torch.ones(8, 8, device=f"cuda:{index}")
     assert float((ones @ ones).sum()) == 512
-    print(torch.cuda.get_device_name(index))
+    print(torch.cuda.mem_get_info(index)[0], torch.cuda.get_device_name(index))
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """GPU on which torch can compute, with the bytes of its memory that packs may take."""
+
+    name: str
+    memory: int
 
 
 class DeviceNotFoundError(RuntimeError):
@@ -47,16 +56,8 @@ def select_device(gpus: float, cpus: float) -> str:
     return "cuda"
 
 
-def free_memory(gpus: float) -> int:
-    """Returns the bytes of GPU memory that a process with this many GPUs may use."""
-    import torch
-
-    free, _ = torch.cuda.mem_get_info()
-    return int(_USABLE_FRACTION * free * min(gpus, 1.0))
-
-
-def usable_gpus(seconds: float) -> list[str]:
-    """Returns the names of this machine's GPUs, after a computation of torch on each.
+def usable_gpus(seconds: float) -> list[Gpu]:
+    """Returns this machine's GPUs, after a computation of torch on each.
 
     Raises:
         RuntimeError: If torch fails, or does not answer within the seconds.
@@ -73,4 +74,5 @@ def usable_gpus(seconds: float) -> list[str]:
     except subprocess.CalledProcessError as error:
         reason = (error.stderr.strip().splitlines() or ["?"])[-1][:300]
         raise RuntimeError(f"torch fails: {reason}") from error
-    return process.stdout.splitlines()
+    lines = [line.split(" ", 1) for line in process.stdout.splitlines()]
+    return [Gpu(name, int(_USABLE_FRACTION * int(free))) for free, name in lines]

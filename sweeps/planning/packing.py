@@ -10,18 +10,24 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from types import MappingProxyType
 from typing import Final, Literal
 
 import privnets
-from privnets.contract import Cost, Experiment
-from sweeps.planning.cost_curves import CostCurve, Workload
+from privnets.contract import Cost
 from sweeps.planning.plan import PlannedReplicate
 from sweeps.study.spec import Resources
 
+# Overhead of a pack: a trial, a file in the ledger, the removal of a checkpoint.
+_PACK_SECONDS: Final = 0.05
+# A size is good, or acceptable, if its time per member is within this factor of the best.
+_GOOD, _ACCEPTABLE = 1.05, 1.4
+# Limit on a pack's length where smaller packs are as good: results are saved when a pack ends.
+_MAX_SECONDS: Final = 20.0
+# Most members of a stack on a GPU; on CPUs this many, or as many as take a second.
+_MAX_ON_GPU, _ALIKE_ON_GPU, _MAX_ON_CPUS, _CHEAP_SECONDS = 256, 64, 16, 1.0
 # If all packs are longer, the sweep starts with a pack of one point, for an early first result.
 _FIRST_RESULT_SECONDS: Final = 10.0
 # With fewer rounds than this, equal lengths matter more than the largest packs.
@@ -64,6 +70,7 @@ class Capacity:
 
     workers: int
     memory: int
+    on_gpu: bool = False
 
 
 def make_packs(
@@ -71,9 +78,7 @@ def make_packs(
     *,
     experiment: str,
     size: Literal["auto"] | int,
-    workers: int,
-    memory: int,
-    curves: Mapping[str, CostCurve] = MappingProxyType({}),
+    capacity: Capacity,
 ) -> list[Pack]:
     """Groups replicates by structure and partitions the groups into packs.
 
@@ -83,38 +88,48 @@ def make_packs(
     Args:
         replicates: Replicates of one experiment, in any order.
         size: Maximum number of replicates in a pack, or `auto`.
-        workers: Number of packs that run at once.
-        memory: Bytes that one pack may take.
-        curves: Cost curve of each structure; the cost model serves for the others.
+        capacity: Workers, and memory of a pack.
 
     Returns:
         Packs, the longest first; before them one pack of a single point if all packs are long.
     """
-    if not replicates:
-        return []
-    implementation = privnets.experiment(experiment)
-    groups = [
-        ReplicateGroup.from_members(implementation, structure, members, curves.get(structure))
-        for structure, members in sorted(group_by_structure(replicates).items())
-    ]
+    estimate = privnets.experiment(experiment).cost
+    groups: dict[str, list[PlannedReplicate]] = {}
+    structures: dict[str, str] = {}
+    for replicate in sorted(replicates, key=lambda r: (r.point_id, r.seed)):
+        # The seed is never structural, so the replicates of a point share their structure.
+        if replicate.point_id not in structures:
+            structures[replicate.point_id] = replicate.point_config.structure()
+        groups.setdefault(structures[replicate.point_id], []).append(replicate)
+    workloads = []
+    for _, members in sorted(groups.items()):
+        costs = [estimate(c) for c in {m.point_id: m.point_config for m in members}.values()]
+        mean = Cost(
+            math.fsum(cost.seconds for cost in costs) / len(costs),
+            max(cost.memory for cost in costs),
+            math.fsum(cost.shared for cost in costs) / len(costs),
+        )
+        workloads.append(Workload.from_cost(members, mean, capacity))
     if size != "auto":
-        sizes = [split_evenly(len(group.members), size) for group in groups]
-        return _packs(experiment, groups, sizes)
-    workloads = [Workload.from_curve(g.curve, len(g.members), memory) for g in groups]
-    sizes = partition_workloads(workloads, max(workers, 1))
-    first = _first_result_group(groups, min(_pack_seconds(workloads, sizes), default=0.0))
-    if first is None:
-        return _packs(experiment, groups, sizes)
-    point, rest = groups[first].split_first_point()
-    groups[first] = rest
-    workloads[first] = Workload.from_curve(rest.curve, len(rest.members), memory)
-    early = _packs(experiment, [point], [[len(point.members)]])
-    sizes = partition_workloads(workloads, max(workers, 1))
-    return early + _packs(experiment, groups, sizes)
+        sizes = [split_evenly(len(workload.members), size) for workload in workloads]
+        return _packs(experiment, workloads, sizes)
+    sizes = partition_workloads(workloads, capacity.workers)
+    pairs = zip(workloads, sizes, strict=True)
+    shortest = min((w.pack_seconds(min(own)) for w, own in pairs), default=0.0)
+    waits = [workload.pack_seconds(workload.first_point_size()) for workload in workloads]
+    if shortest <= _FIRST_RESULT_SECONDS or min(waits) >= shortest:
+        return _packs(experiment, workloads, sizes)
+    first = waits.index(min(waits))
+    count = workloads[first].first_point_size()
+    point, others = workloads[first].members[:count], workloads[first].members[count:]
+    early = [Pack.of(experiment, point)]
+    workloads[first] = replace(workloads[first], members=others)
+    workloads = [workload for workload in workloads if workload.members]
+    return early + _packs(experiment, workloads, partition_workloads(workloads, capacity.workers))
 
 
-def local_capacity(resources: Resources) -> tuple[int, int]:
-    """Returns how many packs this machine runs at once, and the bytes of memory for each.
+def local_capacity(resources: Resources) -> Capacity:
+    """Returns how many packs this machine runs at once, and the memory for each.
 
     Together they may take half of the machine's memory.
     """
@@ -123,35 +138,67 @@ def local_capacity(resources: Resources) -> tuple[int, int]:
     if resources.concurrency != "auto":
         workers = min(workers, resources.concurrency)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return workers, memory // 2 // workers
+    return Capacity(workers, memory // 2 // workers)
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicateGroup:
-    """Replicates of one structure, ordered by point, with the cost curve of their stacks."""
+class Workload:
+    """Replicates of one structure, with the time of their packs by the cost model.
 
-    structure: str
+    Attributes:
+        members: The replicates, ordered by point.
+        shared: Seconds of a pack apart from its members.
+        each: Seconds that each member adds.
+        limit: Largest pack that memory and the cost model allow.
+    """
+
     members: Sequence[PlannedReplicate]
-    curve: CostCurve
+    shared: float
+    each: float
+    limit: int
 
     @classmethod
-    def from_members(
-        cls,
-        experiment: Experiment,
-        structure: str,
-        members: Sequence[PlannedReplicate],
-        curve: CostCurve | None = None,
-    ) -> ReplicateGroup:
-        """Orders replicates; without a measured curve the cost model serves."""
-        ordered = sorted(members, key=lambda r: (r.point_id, r.seed))
-        curve = curve or CostCurve.from_cost(_mean_cost(experiment, ordered))
-        return cls(structure, ordered, curve)
+    def from_cost(
+        cls, members: Sequence[PlannedReplicate], cost: Cost, capacity: Capacity
+    ) -> Workload:
+        """Makes the workload of members with this mean cost.
 
-    def split_first_point(self) -> tuple[ReplicateGroup, ReplicateGroup]:
-        """Splits off the replicates of the first point."""
-        count = self.first_point_size()
-        first, others = self.members[:count], self.members[count:]
-        return replace(self, members=first), replace(self, members=others)
+        A GPU is taken to train a stack of 64 in twice the time of one member.
+        """
+        shared, each, most = cost.shared, cost.seconds, _MAX_ON_GPU
+        if capacity.on_gpu:
+            shared, each = shared + each, (shared + each) / _ALIKE_ON_GPU
+        else:
+            mean = each + shared / _MAX_ON_CPUS
+            most = max(_MAX_ON_CPUS, math.floor(_CHEAP_SECONDS / max(mean, 1e-9)))
+        fitting = max(1, capacity.memory // max(cost.memory, 1))
+        return cls(members, _PACK_SECONDS + shared, each, min(fitting, most))
+
+    @property
+    def largest(self) -> int:
+        """Largest size of a pack."""
+        return min(self.limit, len(self.members))
+
+    @property
+    def smallest(self) -> int:
+        """Smallest acceptable size of a pack."""
+        return self._size_within(_ACCEPTABLE)
+
+    @property
+    def preferred(self) -> int:
+        """Smallest good size of a pack."""
+        return self._size_within(_GOOD)
+
+    def pack_seconds(self, size: int) -> float:
+        """Estimates the seconds of a pack, its overhead included."""
+        return self.shared + self.each * size
+
+    def size_for(self, seconds: float) -> int:
+        """Returns an efficient pack size that takes about `seconds`."""
+        wanted = seconds / self._seconds_each(self.preferred)
+        fitting = math.floor(_MAX_SECONDS / self._seconds_each(self.largest))
+        largest = min(max(self.preferred, fitting), self.largest)
+        return max(self.smallest, min(round(wanted), largest))
 
     def first_point_size(self) -> int:
         """Counts the replicates of the first point."""
@@ -171,59 +218,37 @@ class ReplicateGroup:
         bounds = pairwise(accumulate(sizes, initial=0))
         return [tuple(ordered[start:end]) for start, end in bounds]
 
+    def _seconds_each(self, size: int) -> float:
+        return self.pack_seconds(size) / size
 
-def group_by_structure(
-    replicates: Iterable[PlannedReplicate],
-) -> dict[str, list[PlannedReplicate]]:
-    """Returns each structure with its replicates."""
-    structures: dict[str, str] = {}
-    groups: dict[str, list[PlannedReplicate]] = {}
-    for replicate in replicates:
-        # The seed is never structural, so the replicates of a point share their structure.
-        if replicate.point_id not in structures:
-            structures[replicate.point_id] = replicate.point_config.structure()
-        groups.setdefault(structures[replicate.point_id], []).append(replicate)
-    return groups
-
-
-def _mean_cost(experiment: Experiment, members: Iterable[PlannedReplicate]) -> Cost:
-    """Averages the seconds of replicates; takes the maximum of their memory."""
-    points = {member.point_id: member.point_config for member in members}
-    costs = [experiment.cost(config) for config in points.values()]
-    return Cost(
-        math.fsum(cost.seconds for cost in costs) / len(costs),
-        max(cost.memory for cost in costs),
-        math.fsum(cost.shared for cost in costs) / len(costs),
-    )
-
-
-def _first_result_group(groups: Sequence[ReplicateGroup], shortest: float) -> int | None:
-    """Returns the index of the group whose first point should start alone, before `shortest` s."""
-    waits = [group.curve.pack_seconds(group.first_point_size()) for group in groups]
-    is_early = shortest > _FIRST_RESULT_SECONDS and min(waits) < shortest
-    return waits.index(min(waits)) if is_early else None
+    def _size_within(self, factor: float) -> int:
+        """Smallest size whose time per member is within a factor of that of the largest."""
+        spare = factor * self._seconds_each(self.largest) - self.each
+        return min(math.ceil(self.shared / spare), self.largest)
 
 
 def _packs(
-    experiment: str, groups: Sequence[ReplicateGroup], sizes: Sequence[Sequence[int]]
+    experiment: str, workloads: Iterable[Workload], sizes: Iterable[Sequence[int]]
 ) -> list[Pack]:
     """Makes packs, the longest first; packs of equal length are in the order of their points."""
-    packs = []
-    for group, own in zip(groups, sizes, strict=True):
-        for members in group.split(own):
-            packs.append((group.curve.pack_seconds(len(members)), Pack.of(experiment, members)))
+    packs = [
+        (workload.pack_seconds(len(members)), Pack.of(experiment, members))
+        for workload, own in zip(workloads, sizes, strict=True)
+        for members in workload.split(own)
+    ]
     return [pack for _, pack in sorted(packs, key=lambda entry: -entry[0])]
 
 
 def partition_workloads(workloads: Sequence[Workload], workers: int) -> list[list[int]]:
     """Chooses the pack sizes of each workload, in the order in which its members are taken."""
-    share = sum(workload.seconds for workload in workloads) / workers
-    sizes = [split_evenly(w.members, w.size_for(share)) for w in workloads]
+    seconds = (len(w.members) / w.preferred * w.pack_seconds(w.preferred) for w in workloads)
+    share = math.fsum(seconds) / workers
+    sizes = [split_evenly(len(w.members), w.size_for(share)) for w in workloads]
     rounds = math.ceil(sum(map(len, sizes)) / workers)
     if rounds < _ROUNDS_TO_HALVE:
-        return [split_evenly(w.members, w.size_for(share / rounds)) for w in workloads]
+        return [split_evenly(len(w.members), w.size_for(share / rounds)) for w in workloads]
     lengths = [
-        (workload.curve.pack_seconds(size), i, j)
+        (workload.pack_seconds(size), i, j)
         for i, (workload, own) in enumerate(zip(workloads, sizes, strict=True))
         for j, size in enumerate(own)
     ]
@@ -240,11 +265,3 @@ def split_evenly(members: int, max_size: int) -> list[int]:
     count = math.ceil(members / max_size)
     bounds = [members * i // count for i in range(count + 1)]
     return [end - start for start, end in pairwise(bounds)]
-
-
-def _pack_seconds(
-    workloads: Sequence[Workload], partition: Sequence[Sequence[int]]
-) -> Iterator[float]:
-    for workload, sizes in zip(workloads, partition, strict=True):
-        seconds = {size: workload.curve.pack_seconds(size) for size in set(sizes)}
-        yield from (seconds[size] for size in sizes)

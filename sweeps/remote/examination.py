@@ -215,10 +215,10 @@ def check_gpus(promised: float, is_needed: bool, seconds: float) -> Check:
     if not promised:
         return Check("GPUs", "ok", "none, and Ray counts none")
     try:
-        names = usable_gpus(seconds)
-        problem = f"torch finds {len(names)}"
-        if len(names) >= promised:
-            return Check("GPUs", "ok", ", ".join(names))
+        gpus = usable_gpus(seconds)
+        problem = f"torch finds {len(gpus)}"
+        if len(gpus) >= promised:
+            return Check("GPUs", "ok", ", ".join(gpu.name for gpu in gpus))
     except RuntimeError as error:
         problem = str(error)
     found = f"Ray counts {promised:g}; {problem}"

@@ -21,8 +21,8 @@ _DRAWING = 0.4
 _ATTACKERS, _ATTACK_BATCH, _ATTACK_STEPS = 8, 64, 2_500
 # Share of the networks' core-seconds on a GPU.
 _GPU_SHARE = 0.05
-# Releasers whose networks a CPU trains one member after another.
-_UNSTACKED = ("convolutional", "recurrent", "unet", "fader")
+# Releasers whose layers are not dense.
+_NOT_DENSE = ("convolutional", "recurrent", "unet", "fader")
 
 
 def estimate_cost(problem: Problem, config: AdversarialConfig) -> Cost:
@@ -79,13 +79,11 @@ def _pass_seconds(
     config: AdversarialConfig, sizes: SplitSizes, network: NetworkKind
 ) -> tuple[float, float]:
     """Core-seconds of a minibatch through all networks: per member, and per stack."""
-    each = _OTHER if config.releaser_name in _UNSTACKED else _DENSE
+    each = _OTHER if config.releaser_name in _NOT_DENSE else _DENSE
     releaser = each * _releaser_multiplications(config, sizes)
     inference = _inference_seconds(sizes, network, config.adversary_width)
     records = config.batch_size * _sequence_steps(config, sizes)
     products = records * (releaser + 2 * inference)
-    if config.releaser_name in _UNSTACKED:
-        return _STACK_PASS + _MEMBER_PASS + products, 0.0
     return _MEMBER_PASS + products, _STACK_PASS
 
 

@@ -13,7 +13,7 @@ import privnets
 from sweeps.analysis.results import open_result
 from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.errors import StudyError
-from sweeps.planning.packing import make_packs
+from sweeps.planning.packing import Capacity, make_packs
 from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
@@ -75,7 +75,7 @@ def test_a_worker_reports_rarely_however_short_stages_are(
     monkeypatch.syspath_prepend(TRIVIAL)
     planned = make_plan(load(str(study)))
     (made,) = make_packs(
-        planned.replicates(), experiment="trivial", size=200, workers=1, memory=2**30
+        planned.replicates(), experiment="trivial", size=200, capacity=Capacity(1, 2**30)
     )
     ledger = Ledger(str(tmp_path), "added")
     run = PackTrainer(made, privnets.experiment("trivial"), ledger)

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 import privnets
 from privnets.points import Replicate
 from sweeps.cli.main import app
-from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key
 from sweeps.planning.costs import format_duration
 from sweeps.planning.plan import create_manifest, make_plan
 from sweeps.store.asks import write_ask
@@ -20,7 +19,7 @@ from sweeps.store.lease import acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.loader import load, study_names
-from sweeps.study.spec import Resources, Study
+from sweeps.study.spec import Study
 
 STUDY = """\
 name: small
@@ -107,12 +106,6 @@ def test_show_warns_of_gpus_that_this_machine_does_not_have(study):
 def test_show_names_the_source_of_pack_sizes(study):
     assert "from the cost model" in run("show", study)
     assert "from resources.pack of the study" in run("show", study, "--set", "resources.pack=2")
-    planned = make_plan(load(study))
-    name, structure = planned.study.experiment, planned.points[0].config.structure()
-    curve = CostCurve((1, 2, 4), (9.0, 9.1, 9.2), 1000)
-    cache_curve(curve_key(privnets.experiment(name), structure, Resources(), ""), curve)
-    output = run("show", study)
-    assert "from cost curves measured on this machine" in output
 
 
 def test_show_does_not_list_every_point_of_a_large_plan(study):

@@ -38,7 +38,7 @@ from sweeps.engine.progress import SweepCounter
 from sweeps.engine.scheduler import copy_reused
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
-from sweeps.planning.packing import Pack, make_packs
+from sweeps.planning.packing import Capacity, Pack, make_packs
 from sweeps.planning.plan import (
     Plan,
     PlannedReplicate,
@@ -109,7 +109,7 @@ def train(ledger: Ledger, pack: Pack, stop_above: float = math.inf) -> None:
 
 
 def pack_singly(replicates: Sequence[PlannedReplicate], size: int = 1) -> list[Pack]:
-    pack = partial(make_packs, experiment="membership", workers=1, memory=2**30)
+    pack = partial(make_packs, experiment="membership", capacity=Capacity(1, 2**30))
     return pack(replicates, size=size)
 
 

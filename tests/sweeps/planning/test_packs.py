@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privnets
-from sweeps.planning.cost_curves import CostCurve
-from sweeps.planning.packing import local_capacity, make_packs
+from privnets.contract import Cost
+from sweeps.planning.packing import Capacity, local_capacity, make_packs
 from sweeps.planning.plan import PlannedReplicate, make_plan
 from sweeps.study.spec import Resources, Study
 
@@ -31,9 +31,16 @@ REPLICATES = replicates(
 )
 
 
-def make(members=REPLICATES, **options):
-    options = {"size": "auto", "workers": 2, "memory": AMPLE_MEMORY} | options
-    return make_packs(members, experiment="membership", **options)
+def make(members=REPLICATES, size="auto", workers=2, memory=AMPLE_MEMORY):
+    capacity = Capacity(workers, memory)
+    return make_packs(members, experiment="membership", size=size, capacity=capacity)
+
+
+@pytest.fixture
+def costly(monkeypatch):
+    """Lets the cost model say that stacks share most of their seconds."""
+    own = privnets.experiment("membership")
+    monkeypatch.setattr(type(own), "cost", lambda self, config: Cost(1.0, 1000, 9.0))
 
 
 def seconds(pack) -> float:
@@ -95,33 +102,18 @@ def test_automatic_packs_take_at_most_twenty_seconds_unless_one_training_takes_l
     assert any(len(p.replicates) > 1 for p in packs)
 
 
-STRUCTURE = REPLICATES[0].config.structure()
-# Of four members or more, each takes a quarter of what it takes alone.
-STEEP = CostCurve((1, 2, 4, 8), (40.0, 40.0, 40.0, 80.0), 1000)
-
-
-def test_packs_follow_measured_curves():
-    members = [r for r in REPLICATES if r.config.structure() == STRUCTURE]
-    packs = make(members, curves={STRUCTURE: STEEP}, workers=3)
-    assert {len(p.replicates) for p in packs} <= {4, 8}
-    tight = make(members, curves={STRUCTURE: STEEP}, workers=3, memory=4000)
-    assert {len(p.replicates) for p in tight} == {4}
-
-
-def test_long_packs_start_with_a_pack_of_one_point():
-    curve = CostCurve((1, 2, 4, 8, 16), (10.0, 11.0, 13.0, 17.0, 25.0), 1000)
+def test_long_packs_start_with_a_pack_of_one_point(costly):
     members = replicates({"weight_decay": {"grid": [*range(1, 61)]}}, seeds=4)
-    packs = make(members, curves={members[0].config.structure(): curve})
+    packs = make(members)
     first, *rest = ({r.point_id for r in p.replicates} for p in packs)
     assert len(first) == 1
     assert len(packs[0].replicates) == 4
     assert not any(first & points for points in rest)
 
 
-def test_points_finish_block_by_block():
+def test_points_finish_block_by_block(costly):
     members = replicates({"weight_decay": {"grid": [*range(1, 41)]}}, seeds=4)
-    curve = CostCurve((1, 2, 4, 8), (1.0, 1.1, 1.3, 1.7), 1000)
-    packs = make(members, curves={members[0].config.structure(): curve}, workers=1)
+    packs = make(members, workers=1)
     seen = Counter()
     complete = 0
     for done in packs[: len(packs) // 2]:
@@ -141,7 +133,8 @@ def test_replicates_of_one_seed_are_adjacent():
 
 
 def test_local_workers_share_half_of_the_memory():
-    workers, memory = local_capacity(Resources())
+    here = local_capacity(Resources())
+    workers, memory = here.workers, here.memory
     assert workers >= 1
-    assert local_capacity(Resources(concurrency=1)) == (1, workers * memory) or workers == 1
-    assert local_capacity(Resources(cpus=4096))[0] == 1
+    assert local_capacity(Resources(concurrency=1)) == Capacity(1, workers * memory) or workers == 1
+    assert local_capacity(Resources(cpus=4096)).workers == 1

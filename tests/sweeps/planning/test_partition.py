@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privnets.contract import Cost
-from sweeps.planning.cost_curves import CostCurve, Workload
-from sweeps.planning.packing import partition_workloads, split_evenly
+from sweeps.planning.packing import Capacity, Workload, partition_workloads, split_evenly
 
 ROOMY = 2**50
 
 
-def make_workload(members: int, seconds: float, shared: float, memory: int = ROOMY) -> Workload:
-    curve = CostCurve.from_cost(Cost(seconds, 1000, shared))
-    return Workload.from_curve(curve, members, memory)
+def make_workload(
+    members: int, seconds: float, shared: float, memory: int = ROOMY, *, on_gpu: bool = False
+) -> Workload:
+    listed: Any = range(members)
+    return Workload.from_cost(listed, Cost(seconds, 1000, shared), Capacity(1, memory, on_gpu))
 
 
 seconds = st.floats(1e-4, 300)
@@ -49,7 +52,7 @@ def test_packs_have_every_member_and_efficient_sizes(
 ) -> None:
     packs = partition_workloads(workloads, workers)
     for own, sizes in zip(workloads, packs, strict=True):
-        assert sum(sizes) == own.members
+        assert sum(sizes) == len(own.members)
         assert max(sizes) <= own.largest
         assert min(sizes) >= own.smallest // 2
 
@@ -60,11 +63,10 @@ def test_workers_are_idle_for_at_most_one_pack(workloads: list[Workload], worker
     """The end is within 5% of a lower bound, plus one pack."""
     packs = partition_workloads(workloads, workers)
     pairs = zip(workloads, packs, strict=True)
-    lengths = [own.curve.pack_seconds(size) for own, sizes in pairs for size in sizes]
-    best = (
-        sum(own.members * own.curve.seconds_per_member(own.largest) for own in workloads) / workers
-    )
-    longest = max(*lengths, *(own.curve.pack_seconds(own.preferred) for own in workloads))
+    lengths = [own.pack_seconds(size) for own, sizes in pairs for size in sizes]
+    each = ((own, own.pack_seconds(own.largest) / own.largest) for own in workloads)
+    best = sum(len(own.members) * seconds for own, seconds in each) / workers
+    longest = max(*lengths, *(own.pack_seconds(own.preferred) for own in workloads))
     assert simulate_end(sorted(lengths, reverse=True), workers) <= 1.05 * best + longest
 
 
@@ -72,6 +74,32 @@ def test_the_last_packs_of_a_long_sweep_are_smaller() -> None:
     (sizes,) = partition_workloads([make_workload(400, 1.0, 0.0)], 4)
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] >= 2 * sizes[-1] - 1
+
+
+def test_efficient_sizes_are_close_to_the_best_time_per_member() -> None:
+    own = make_workload(100, 0.3, 1.7)
+
+    def each(size: int) -> float:
+        return own.pack_seconds(size) / size
+
+    best = min(map(each, range(1, own.largest + 1)))
+    assert 1 < own.smallest < own.preferred <= own.largest == 16
+    assert each(own.smallest) <= 1.4 * best < each(own.smallest - 1)
+    assert each(own.preferred) <= 1.05 * best < each(own.preferred - 1)
+
+
+@pytest.mark.parametrize(("members", "memory", "most"), [(3, ROOMY, 3), (100, 5500, 5)])
+def test_the_largest_size_is_limited_by_members_and_memory(
+    members: int, memory: int, most: int
+) -> None:
+    assert make_workload(members, 1.0, 100.0, memory).largest == most
+
+
+def test_workers_with_gpus_share_stacks_as_large_as_memory_allows() -> None:
+    (sizes,) = partition_workloads([make_workload(300, 60.0, 5.0, on_gpu=True)], 3)
+    assert sizes == [100, 100, 100]
+    (sizes,) = partition_workloads([make_workload(300, 60.0, 5.0, 20_000, on_gpu=True)], 3)
+    assert 15 <= max(sizes) <= 20
 
 
 def test_cheap_points_share_large_packs_and_expensive_ones_do_not() -> None:

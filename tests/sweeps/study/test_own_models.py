@@ -6,7 +6,7 @@ import pytest
 
 from privnets.membership.user_models import estimator_training
 from sweeps.errors import StudyError
-from sweeps.planning.packing import make_packs
+from sweeps.planning.packing import Capacity, make_packs
 from sweeps.planning.plan import make_plan
 from sweeps.study.loader import load
 
@@ -45,7 +45,7 @@ def test_parameters_of_a_model_are_swept_and_share_a_pack(write):
     depths = [point.config.resolved()["model.params.max_depth"] for point in plan.points]
     assert sorted(depths) == [1, 2, 3]
     replicates = plan.replicates()
-    packs = make_packs(replicates, experiment="membership", size=3, workers=1, memory=2**30)
+    packs = make_packs(replicates, experiment="membership", size=3, capacity=Capacity(1, 2**30))
     assert len(packs) == len(replicates) // 3
 
 
