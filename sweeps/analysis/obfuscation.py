@@ -15,7 +15,7 @@ from privnets.statistics.intervals import Array, Interval
 from sweeps.analysis.fronts import debiased_interval
 from sweeps.analysis.pareto import Objectives, comparable_points
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import OBFUSCATION, varying_fields
+from sweeps.analysis.tables import OBFUSCATION, group_by_fields, varying_fields
 from sweeps.analysis.text import field_label, label_setting, metric_label
 from sweeps.study.search_space import is_shared
 
@@ -96,19 +96,11 @@ def compare_with_obfuscation(result: Result) -> list[ObfuscationFinding]:
     objectives = {m: result.objectives[m] for m in (utility, privacy)}
     rows, _ = comparable_points(candidates, objectives)
     findings = []
-    for settings, own in group_comparable(rows):
+    shared = [field for field in varying_fields(rows) if is_shared(field)]
+    for settings, own in group_by_fields(rows, shared):
         names = sorted(own.loc[is_obfuscated(own), OBFUSCATION].unique())
         findings += [_compare(result, own, str(name), settings, objectives) for name in names]
     return findings
-
-
-def group_comparable(points: pd.DataFrame) -> list[tuple[dict[str, object], pd.DataFrame]]:
-    """Points of equal records and yardstick, with the settings in which the groups differ."""
-    fields = [field for field in varying_fields(points) if is_shared(field)]
-    if not fields:
-        return [({}, points)]
-    groups = points.groupby([f"config/{field}" for field in fields], dropna=False)
-    return [(dict(zip(fields, values, strict=True)), own) for values, own in groups]
 
 
 def _compare(

@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from privnets.membership.config import MECHANISM_FIELDS, MODELS, PRIVACY_FIELDS
 from privnets.statistics.intervals import Interval
@@ -16,12 +17,18 @@ from sweeps.analysis.text import field_label, format_setting, short_ids
 from sweeps.study.search_space import is_shared
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from sweeps.analysis.pareto import Objectives
 
 Row = Mapping[Hashable, Any]
 """A row of a frame of points, as `DataFrame.to_dict("records")` gives it."""
+
+
+class PointGroup(NamedTuple):
+    """Points that agree in some fields, with their values of these fields."""
+
+    settings: Mapping[str, Any]
+    points: pd.DataFrame
+
 
 MAX_ROWS = 50
 """Rows that a table shows; a longer one is cut and says so."""
@@ -256,3 +263,11 @@ def varying_fields(points: pd.DataFrame) -> list[str]:
     columns = [str(column) for column in points.columns if str(column).startswith("config/")]
     differing = [column for column in columns if points[column].nunique(dropna=False) > 1]
     return [column.removeprefix("config/") for column in differing]
+
+
+def group_by_fields(points: pd.DataFrame, fields: Sequence[str]) -> list[PointGroup]:
+    """Points that agree in these fields, in the order of their values."""
+    if not fields:
+        return [PointGroup({}, points)]
+    groups = points.groupby([f"config/{field}" for field in fields], dropna=False)
+    return [PointGroup(dict(zip(fields, v, strict=True)), part) for v, part in groups]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -32,12 +31,11 @@ from sweeps.analysis.tables import (
 )
 from sweeps.analysis.text import field_label, metric_label
 from sweeps.report import tables
-from sweeps.report.figures.charts import BASELINE, BOUND, FLOOR, TRIVIAL, Chart
 from sweeps.report.figures.curves import CurveSet, group_curves, label_point
-from sweeps.report.figures.metrics import field_chart, front_chart
+from sweeps.report.figures.metrics import field_figure, front_figure
 from sweeps.report.figures.plane import information_plane
-from sweeps.report.figures.png_charts import ImageKind, draw_chart, figure_file
-from sweeps.report.figures.recorded import convergence_chart, roc_chart, training_chart
+from sweeps.report.figures.png import ImageKind, draw_figure, figure_file
+from sweeps.report.figures.recorded import convergence_figure, roc_figure, training_figure
 from sweeps.report.figures.releases import (
     IMAGES_FILE,
     RECORDS_FILE,
@@ -47,15 +45,13 @@ from sweeps.report.figures.releases import (
     read_images,
     read_records,
     read_week,
-    records_chart,
-    week_chart,
+    records_figure,
+    week_figure,
 )
-from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
+from sweeps.report.figures.traces import BASELINE, BOUND, FLOOR, TRIVIAL, Description
+from sweeps.report.figures.tradeoff import tradeoff_figure, tradeoff_pairs
 from sweeps.report.headline import headline_sentences
 from sweeps.study.search_space import is_shared
-
-KEPT_FIGURES = ("front", "tradeoff", "releases", "week", "information-plane", "scatter")
-"""Figures that the sweep's folder keeps as PNG files."""
 
 _SAMPLE_POINTS = 4
 _HIDDEN = "unfinished, searched but not confirmed, or a metric is undefined"
@@ -68,26 +64,26 @@ _READINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class ReportFigure:
-    """Figure of a report: a chart, or images.
+    """Figure of a report: a figure of Plotly, or images.
 
     Attributes:
         name: Name of the figure, and of its files without the suffix.
         label: Content in words.
-        chart: The chart, if any.
-        image: Drawn images in place of a chart.
+        plot: The figure of Plotly, if any.
+        image: Drawn images in its place.
         missing: Sentences about data that could not be shown.
     """
 
     name: str
     label: str
-    chart: Chart | None = None
+    plot: Description | None = None
     image: Figure | None = None
     missing: Sequence[str] = ()
 
     @cached_property
     def drawn(self) -> Figure | None:
         """The figure as Matplotlib draws it; None if nothing could be shown."""
-        return self.image if self.chart is None else draw_chart(self.chart)
+        return self.image if self.plot is None else draw_figure(self.plot)
 
     def file(self, kind: ImageKind) -> bytes | None:
         """Content of an image file; None if nothing could be shown."""
@@ -157,20 +153,17 @@ class ReportContents:
     @cached_property
     def figures(self) -> dict[str, ReportFigure]:
         """Every figure that the sweep's data allow, by name, in the order of the report."""
-        figures = [*self._figures(), *figure_sections(self.result, self.curves)]
-        return {figure.name: figure for figure in figures}
-
-    @property
-    def files(self) -> list[ReportFigure]:
-        """Figures that the sweep's folder keeps as PNG files."""
-        return [each for name, each in self.figures.items() if name in KEPT_FIGURES]
+        figures = (*self._front_figures(), *self._curve_figures())
+        return {each.name: each for each in figures if each.plot or each.image or each.missing}
 
     @cached_property
     def tables(self) -> dict[str, Table]:
         """Every table, by name; empty ones have no rows."""
         result = self.result
         shown = {
-            "front": self._front_table(),
+            "front": Table((), ())
+            if self.front.empty
+            else front_table(self.front, result.objectives, self.fields),
             "effects": self._effects_table(),
             "notes": tables.notes_table(result.notes, self.points, self.fields),
             "failures": tables.failures_table(result, self.fields),
@@ -195,8 +188,8 @@ class ReportContents:
     @property
     def references(self) -> set[str]:
         """Names of the reference values that figures show: floors, baseline and bound."""
-        charts = [figure.chart for figure in self.figures.values() if figure.chart]
-        names = {s.name for chart in charts for panel in chart.panels for s in panel.series}
+        plots = [figure.plot for figure in self.figures.values() if figure.plot]
+        names = {trace["name"] for plot in plots for trace in plot["data"]}
         return {r for r in (FLOOR, TRIVIAL, BASELINE, BOUND) if any(n.startswith(r) for n in names)}
 
     @property
@@ -221,41 +214,30 @@ class ReportContents:
         titles = {row["point_id"]: label_point(row, self.fields) for row in rows}
         return list(self.result.select_points(titles).values()), titles
 
-    def _figures(self) -> Iterator[ReportFigure]:
-        objectives = self.result.objectives
-        excluded = self.front.attrs.get("excluded", {})
+    def _front_figures(self) -> Iterator[ReportFigure]:
+        """The front, metrics along each swept field, and recorded curves of the front's points."""
+        result, excluded = self.result, self.front.attrs.get("excluded", {})
+        attained = None
+        if self.is_attained:
+            left_out = [*self.flagged, *self.searching]
+            judged = result.replicates.loc[~result.replicates["point_id"].isin(left_out)]
+            attained = attainment(judged, result.objectives)
         if len(self.front) or excluded.get("flagged", 0):
-            chart = front_chart(self.points, self.front, objectives, self._estimate_attainment())
-            yield ReportFigure("front", "Pareto front with 95% intervals", chart)
-        for field, chart in self._field_charts():
-            name, label = f"along-{_file_name(field)}", f"Metrics along {field_label(field)}"
-            yield ReportFigure(name, label, chart)
-        if self.front.empty:
-            return
-        stored, titles = self.sample()
+            front = front_figure(self.points, self.front, result.objectives, attained)
+            yield ReportFigure("front", "Pareto front with 95% intervals", front)
+        for field, plot in self._field_figures():
+            name = "".join(c if c.isalnum() and c.isascii() else "-" for c in field)
+            yield ReportFigure(f"along-{name}", f"Metrics along {field_label(field)}", plot)
+        chosen = self.sample() if len(self.front) else ([], {})
         for name, label, draw in (
-            ("roc", "ROC curves of attacks with 95% intervals", roc_chart),
-            ("training", "Recorded curves of training", training_chart),
-            ("convergence", "Validation loss of attackers in training", convergence_chart),
+            ("roc", "ROC curves of attacks with 95% intervals", roc_figure),
+            ("training", "Recorded curves of training", training_figure),
+            ("convergence", "Validation loss of attackers in training", convergence_figure),
         ):
-            if curves := draw(stored, titles):
-                yield ReportFigure(name, label, curves)
+            yield ReportFigure(name, label, draw(*chosen))
 
-    def _front_table(self) -> Table:
-        if self.front.empty:
-            return Table((), ())
-        return front_table(self.front, self.result.objectives, self.fields)
-
-    def _estimate_attainment(self) -> pd.DataFrame | None:
-        if not self.is_attained:
-            return None
-        replicates = self.result.replicates
-        excluded = [*self.flagged, *self.searching]
-        judged = replicates.loc[~replicates["point_id"].isin(excluded)]
-        return attainment(judged, self.result.objectives)
-
-    def _field_charts(self) -> Iterator[tuple[str, Chart]]:
-        """Each swept field in which finished points differ, with its chart."""
+    def _field_figures(self) -> Iterator[tuple[str, Description]]:
+        """Each swept field in which finished points differ, with its figure."""
         result = self.result
         finished = self.points.loc[self.points["status"] == "finished"]
         swept = [field for field in varying_fields(finished) if field in result.study.space]
@@ -272,7 +254,28 @@ class ReportContents:
                 others = shared if is_strength else [f for f in swept if f != STRENGTH]
                 fields = [field, *(other for other in others if other != field)]
                 log = field in result.log_fields
-                yield field, field_chart(own, fields, metrics, result.objectives, log=log)
+                yield field, field_figure(own, fields, metrics, result.objectives, log=log)
+
+    def _curve_figures(self) -> Iterator[ReportFigure]:
+        """Figures of trade-off curves and of stored releases."""
+        result, curves, total = self.result, self.curves, len(self.points)
+        pairs = tradeoff_pairs(curves, result.objectives)
+        hidden = total - len(pairs[0][2]) if pairs else 0
+        images, bad_images = choose_points(result, curves, IMAGES_FILE, read_images, 4)
+        weeks, bad_weeks = choose_points(result, curves, WEEK_FILE, read_week, 3)
+        records, bad_records = choose_points(result, curves, RECORDS_FILE, read_records, 4)
+        label = "The strongest attacker against utility, with 95% intervals, floor and raw data"
+        plot = tradeoff_figure(curves, pairs, result.objectives)
+        reason = f"{hidden} of {total} points are not shown: {_HIDDEN}."
+        yield ReportFigure("tradeoff", label, plot, missing=[reason] if hidden else [])
+        drawn = draw_images(images) if images else None
+        yield ReportFigure("releases", "Original and released images", None, drawn, bad_images)
+        label = "Power before and after its release, with occupancy"
+        yield ReportFigure("week", label, week_figure(weeks), missing=bad_weeks)
+        label = "Leakage against censored information: training, estimates, bound and optimum"
+        yield ReportFigure("information-plane", label, information_plane(result, curves))
+        label = "Released records by their two bits"
+        yield ReportFigure("scatter", label, records_figure(records), missing=bad_records)
 
     def _effects_table(self) -> Table:
         has_phases = any(effect.phase for effect in self.effects)
@@ -289,76 +292,3 @@ class ReportContents:
             for effect in self.effects
         ]
         return Table((*columns, "reason and change"), tuple(rows))
-
-
-def figure_sections(result: Result, curves: CurveSet | None = None) -> list[ReportFigure]:
-    """Figures of trade-off curves and of stored releases that the sweep's data allow."""
-    curves, total = curves or group_curves(result), len(result.points)
-    pairs = tradeoff_pairs(curves, result.objectives)
-    hidden = total - len(pairs[0][2]) if pairs else 0
-    reason = f"{hidden} of {total} points are not shown: {_HIDDEN}."
-    images, bad_images = choose_points(result, curves, IMAGES_FILE, read_images, 4)
-    weeks, bad_weeks = choose_points(result, curves, WEEK_FILE, read_week, 3)
-    records, bad_records = choose_points(result, curves, RECORDS_FILE, read_records, 4)
-    sections = [
-        ReportFigure(
-            "tradeoff",
-            "The strongest attacker against utility, with 95% intervals, floor and raw data",
-            tradeoff_chart(curves, pairs, result.objectives),
-            missing=[reason] if hidden else [],
-        ),
-        ReportFigure(
-            "releases",
-            "Original and released images",
-            image=draw_images(images) if images else None,
-            missing=bad_images,
-        ),
-        ReportFigure(
-            "week",
-            "Power before and after its release, with occupancy",
-            week_chart(weeks),
-            missing=bad_weeks,
-        ),
-        ReportFigure(
-            "information-plane",
-            "Leakage against censored information: training, estimates, bound and optimum",
-            information_plane(result, curves),
-        ),
-        ReportFigure(
-            "scatter",
-            "Released records by their two bits",
-            records_chart(records),
-            None,
-            bad_records,
-        ),
-    ]
-    return [section for section in sections if section.chart or section.image or section.missing]
-
-
-def write_figures(report: ReportContents, folder: Path) -> list[Path]:
-    """Writes every figure as PNG, SVG and PDF, and every table as CSV; returns the paths.
-
-    The table of points has every column and full precision, and so has that of the front.
-
-    Raises:
-        OSError: If a file cannot be written.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    files: dict[str, bytes | None] = {}
-    kinds: tuple[ImageKind, ...] = ("png", "svg", "pdf")
-    for figure in report.figures.values():
-        files |= {f"{figure.name}.{kind}": figure.file(kind) for kind in kinds}
-    frames = {"points": report.points, "front": report.front}
-    for name, table in report.tables.items():
-        if name not in frames and table.rows:
-            frames[name] = pd.DataFrame(table.rows, columns=list(table.columns))
-    files |= {f"{name}.csv": frame.to_csv(index=False).encode() for name, frame in frames.items()}
-    written = {folder / name: content for name, content in files.items() if content is not None}
-    for path, content in written.items():
-        path.write_bytes(content)
-    return list(written)
-
-
-def _file_name(text: str) -> str:
-    """A name for a file and an element of a page."""
-    return "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in text)

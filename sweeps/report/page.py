@@ -31,10 +31,11 @@ from sweeps.planning.continuation import names_user_files
 from sweeps.report.comparison_tables import comparison_table, contrast_table, settings_table
 from sweeps.report.contents import ReportContents
 from sweeps.report.explorer import explorer_data
-from sweeps.report.figures.charts import axis_pairs
-from sweeps.report.figures.overview import fronts_chart
-from sweeps.report.figures.plotly_charts import describe_figure, figure_json, plotly_script
-from sweeps.report.figures.png_charts import figure_png
+from sweeps.report.figures.axes import axis_pairs
+from sweeps.report.figures.metrics import fronts_figure
+from sweeps.report.figures.png import figure_png
+from sweeps.report.figures.traces import figure_json, plotly_script
+from sweeps.report.summary import FIGURE_FILES, FRONT_PICTURE
 from sweeps.report.tables import flag_warnings
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_runs_page
@@ -74,9 +75,10 @@ def write_report_files(result: Result, folder: Path) -> None:
     report = ReportContents(result)
     page = render_page([report], Path(result.storage, result.sweep))
     (folder / "report.html").write_text(page, encoding="utf-8", newline="\n")
-    for figure in report.files:
-        if (png := figure.file("png")) is not None:
-            (folder / f"{figure.name}.png").write_bytes(png)
+    for figure in report.figures.values():
+        file = f"{figure.name}.png"
+        if file in (FRONT_PICTURE, *FIGURE_FILES) and (png := figure.file("png")) is not None:
+            (folder / file).write_bytes(png)
     if not report.front.empty:
         report.front.to_parquet(folder / "front.parquet")
 
@@ -107,7 +109,6 @@ def render_page(
         policy=_security_policy(scripts),
         style=Markup(page_style()),
         scripts=[Markup(script) for script in scripts],
-        describe_figure=describe_figure,
         figure_json=figure_json,
         script_json=_script_json,
         explorer_data=lambda report: explorer_data(
@@ -142,7 +143,7 @@ def _comparison(reports: Sequence[ReportContents]) -> dict[str, Any]:
     points = {report.result.sweep: report.points for report in reports}
     return {
         "problem": "",
-        "chart": fronts_chart(points, comparison.objectives),
+        "figure": fronts_figure(points, comparison.objectives),
         "table": comparison_table(comparison),
         "contrasts": contrast_table(comparison),
         "settings": settings_table({each.result.sweep: each.result.study for each in reports}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,14 +16,17 @@ from sweeps.analysis.results import Result, is_only_searched
 from sweeps.analysis.tables import (
     METRIC_FLOORS,
     STRENGTH,
+    PointGroup,
     Row,
+    group_by_fields,
     own_fields,
     raw_data_interval,
     row_interval,
     varying_fields,
 )
 from sweeps.analysis.text import field_label, label_setting, setting_as_number
-from sweeps.report.figures.charts import KNOB_RATIO, ColorScale, is_wide
+from sweeps.report.figures.axes import KNOB_RATIO, is_wide
+from sweeps.report.figures.traces import Description, color_by
 from sweeps.study.search_space import is_shared
 
 CURVE_FIELDS = ("privacy_weight", "tradeoff")
@@ -34,18 +37,6 @@ MAX_CURVES = 16
 
 _TOO_WIDE = 0.25
 _OBFUSCATION = "obfuscation"
-
-
-class TradeoffCurve(NamedTuple):
-    """Points that agree in some swept fields, in order along the curve.
-
-    Attributes:
-        settings: Values of the fields in which they agree, the colored one first.
-        points: Finished points.
-    """
-
-    settings: Mapping[str, Any]
-    points: pd.DataFrame
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +54,9 @@ class CurveSet:
 
     along: str | None
     fields: Sequence[str]
-    curves: Sequence[TradeoffCurve]
+    curves: Sequence[PointGroup]
     joined: bool
-    obfuscated: Sequence[TradeoffCurve] = ()
+    obfuscated: Sequence[PointGroup] = ()
     knobs: Sequence[str] = ()
 
     @property
@@ -106,25 +97,25 @@ def group_curves(result: Result) -> CurveSet:
     others = [field for field in free if field != along]
     sizes = {field: finished[f"config/{field}"].nunique() for field in others if field in numeric}
     colored = max(sizes, key=sizes.__getitem__, default=None)
-    groups = group_points(ordered, sorted(others, key=lambda field: field != colored))
+    groups = group_by_fields(ordered, sorted(others, key=lambda field: field != colored))
     joined = len(groups) <= MAX_CURVES
-    shown = groups if joined else [TradeoffCurve({}, ordered)]
+    shown = groups if joined else [PointGroup({}, ordered)]
     swept = [field for field in result.study.space if field in varying_fields(every)]
     knobs = [field for field in paired if result.study.space[field].along == along]
     knobs = [] if along is None else [along, *knobs]
     return CurveSet(along, swept if obfuscated else fields, shown, joined, obfuscated, knobs)
 
 
-def obfuscation_curves(points: pd.DataFrame) -> list[TradeoffCurve]:
+def obfuscation_curves(points: pd.DataFrame) -> list[PointGroup]:
     """Curves of each trivial obfuscation of equal records and yardstick, over its strength."""
     trivial = points.loc[is_obfuscated(points)]
     if trivial.empty:
         return []
     shared = [field for field in varying_fields(trivial) if is_shared(field)]
-    return group_points(sort_along(trivial, STRENGTH), [_OBFUSCATION, *shared])
+    return group_by_fields(sort_along(trivial, STRENGTH), [_OBFUSCATION, *shared])
 
 
-def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
+def curve_samples(curve: PointGroup, metric: str) -> list[CurveSample]:
     """The middle of a curve, and its first point of full privacy or else its most private one.
 
     Full privacy is reached where the attacker's 95% interval reaches the floor, so that the rest
@@ -141,7 +132,8 @@ def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
     if not others:
         return [private]
     values = points[metric].dropna()
-    top, bottom = raw_data_interval(rows[0], metric).value, _floor(rows[0], metric)
+    top = raw_data_interval(rows[0], metric).value
+    bottom = row_interval(rows[0], METRIC_FLOORS.get(metric, "")).value
     top = values.max() if math.isnan(top) else top
     bottom = values.min() if math.isnan(bottom) else bottom
     middle = min(others, key=lambda row: abs(float(row[metric]) - (top + bottom) / 2))
@@ -151,14 +143,12 @@ def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
 
 def label_settings(settings: Mapping[str, Any]) -> str:
     """Settings as `field = value`, for a figure."""
-    return ", ".join(
-        f"{field_label(field)} = {label_setting(value)}"
-        if field != _OBFUSCATION
-        else "learned"
-        if value == "none"
-        else str(value)
-        for field, value in settings.items()
-    )
+    words = []
+    for field, value in settings.items():
+        is_trivial = field == _OBFUSCATION
+        name = "learned" if value == "none" else str(value)
+        words.append(name if is_trivial else f"{field_label(field)} = {label_setting(value)}")
+    return ", ".join(words)
 
 
 def label_point(row: Row, fields: Sequence[str]) -> str:
@@ -187,31 +177,19 @@ def most_varied(points: pd.DataFrame, fields: Sequence[str]) -> str:
     return max(numeric, key=lambda field: (counts[field], field in CURVE_FIELDS), default="")
 
 
-def field_scale(points: pd.DataFrame, fields: Sequence[str]) -> ColorScale | None:
-    """Colors by the first of the fields that is a number at every point; None without one."""
+def color_by_field(own: Description, points: pd.DataFrame, fields: Sequence[str]) -> Description:
+    """The trace colored by the first of the fields that is a number at every point, if any is."""
     for field in fields:
         numbers = field_numbers(points, field)
         if np.isfinite(numbers).all():
-            return ColorScale(numbers, field_label(field), log=is_wide(numbers, KNOB_RATIO))
-    return None
-
-
-def group_points(points: pd.DataFrame, fields: Sequence[str]) -> list[TradeoffCurve]:
-    """Points that agree in these fields, in the order of their settings."""
-    columns = [f"config/{field}" for field in fields]
-    if not columns:
-        return [TradeoffCurve({}, points)]
-    groups = points.groupby(columns, dropna=False)
-    return [TradeoffCurve(dict(zip(fields, v, strict=True)), part) for v, part in groups]
-
-
-def _floor(row: Row, metric: str) -> float:
-    return row_interval(row, METRIC_FLOORS.get(metric, "")).value
+            return color_by(own, numbers, field_label(field), log=is_wide(numbers, KNOB_RATIO))
+    return own
 
 
 def _private_sample(rows: Sequence[Row], metric: str) -> CurveSample:
     for row in rows:
-        floor, attacked = _floor(row, metric), row_interval(row, metric)
+        attacked = row_interval(row, metric)
+        floor = row_interval(row, METRIC_FLOORS.get(metric, "")).value
         too_high = floor + _TOO_WIDE * (raw_data_interval(row, metric).value - floor)
         if attacked.low <= floor and not attacked.high >= too_high:
             relation = "lies under" if attacked.high < floor else "reaches"

@@ -19,17 +19,18 @@ from safetensors.numpy import load
 from privnets.points import TradeoffPoint
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import evenly_spaced
-from sweeps.report.figures.charts import (
+from sweeps.report.figures.axes import view_limits
+from sweeps.report.figures.curves import CurveSample, CurveSet, curve_samples, label_point
+from sweeps.report.figures.png import ImageRow, draw_image_rows
+from sweeps.report.figures.traces import (
     GREY,
     ORANGE,
-    Chart,
-    ChartAxis,
-    ChartPanel,
-    ChartSeries,
-    view_limits,
+    Description,
+    Panel,
+    axis,
+    panel_figure,
+    trace,
 )
-from sweeps.report.figures.curves import CurveSample, CurveSet, curve_samples, label_point
-from sweeps.report.figures.png_charts import ImageRow, draw_image_rows
 
 T = TypeVar("T")
 TensorShape = tuple[str | int, ...]
@@ -229,31 +230,31 @@ def read_week(point: TradeoffPoint) -> pd.DataFrame:
     return powers.assign(time=time, end=time + step, secret=secret)
 
 
-def week_chart(points: Sequence[ChosenPoint[pd.DataFrame]]) -> Chart | None:
-    """Power before and after, one panel per point; shaded at home, hatched if not recorded."""
+def week_figure(points: Sequence[ChosenPoint[pd.DataFrame]]) -> Description | None:
+    """Power before and after, one panel per point; blue at home, grey if not recorded."""
     panels = []
     for chosen in points:
-        powers = chosen.content[["original", "released"]].to_numpy().ravel()
+        week = chosen.content
+        powers = week[["original", "released"]].to_numpy().ravel()
         limits = view_limits(np.append(powers, [0.0, 1.0]), powers) or (0.0, 1.0)
-        y_axis = ChartAxis("power, W", limits=limits)
-        series = [*_occupancy(chosen.content, limits), *_powers(chosen.content)]
+        traces = []
+        for kind, name, color in ((1, "at home", _HOME), (-1, "occupancy not recorded", GREY)):
+            periods = list(secret_periods(week, kind))
+            corners = [time for start, end in periods for time in (start, start, end, end, end)]
+            levels = [limits[0], limits[1], limits[1], limits[0], np.nan] * len(periods)
+            if periods:
+                traces.append(trace(np.array(corners), levels, name, color, hover=[], shade=True))
+        # Both ends of each step, with NaN between days that are not consecutive.
+        times = week[["time", "end"]].to_numpy().ravel()
+        breaks = 2 * np.flatnonzero(times[2::2] != times[1:-1:2]) + 2
+        times = np.insert(times, breaks, times[breaks])
+        # The wider line is visible beneath the other where both are equal.
+        for name, color, width in (("original", _ORIGINAL, 3.0), ("released", ORANGE, 1.3)):
+            heights = np.insert(week[name].to_numpy().repeat(2), breaks, np.nan)
+            traces.append(trace(times, heights, name, color, line="solid", width=width))
         title = chosen.caption.replace(":\n", ": ")
-        panels.append(ChartPanel(ChartAxis("", date=True), y_axis, series, title))
-    return Chart(panels, columns=1, panel_height=200) if panels else None
-
-
-def _occupancy(week: pd.DataFrame, limits: tuple[float, float]) -> Iterator[ChartSeries]:
-    """Rectangles over the periods at home and those without a record."""
-    low, high = limits
-    for kind, name, style in (
-        (1, "at home", {"color": _HOME, "fill": "shade"}),
-        (-1, "occupancy not recorded", {"color": GREY, "fill": "hatch"}),
-    ):
-        periods = list(secret_periods(week, kind))
-        times = [time for start, end in periods for time in (start, start, end, end, end)]
-        heights = [low, high, high, low, np.nan] * len(periods)
-        if periods:
-            yield ChartSeries(np.array(times), heights, name, hover=[], **style)  # type: ignore[arg-type]
+        panels.append(Panel(axis("", date=True), axis("power, W", limits=limits), traces, title))
+    return panel_figure(panels, columns=1, panel_height=200) if panels else None
 
 
 def secret_periods(week: pd.DataFrame, kind: int) -> Iterator[tuple[np.datetime64, np.datetime64]]:
@@ -262,17 +263,6 @@ def secret_periods(week: pd.DataFrame, kind: int) -> Iterator[tuple[np.datetime6
     continued = inside["time"] == inside["end"].shift()
     for _, period in inside.groupby((~continued).cumsum()):
         yield period["time"].to_numpy()[0], period["end"].to_numpy()[-1]
-
-
-def _powers(week: pd.DataFrame) -> Iterator[ChartSeries]:
-    """Both ends of each step, with NaN between days that are not consecutive."""
-    times = week[["time", "end"]].to_numpy().ravel()
-    breaks = 2 * np.flatnonzero(times[2::2] != times[1:-1:2]) + 2
-    times = np.insert(times, breaks, times[breaks])
-    # The wider line is visible beneath the other where both are equal.
-    for name, color, width in (("original", _ORIGINAL, 3.0), ("released", ORANGE, 1.3)):
-        heights = np.insert(week[name].to_numpy().repeat(2), breaks, np.nan)
-        yield ChartSeries(times, heights, name, color, line="solid", width=width)
 
 
 def read_records(point: TradeoffPoint) -> Tensors:
@@ -288,23 +278,21 @@ def read_records(point: TradeoffPoint) -> Tensors:
     return tensors
 
 
-def records_chart(points: Sequence[ChosenPoint[Tensors]]) -> Chart | None:
+def records_figure(points: Sequence[ChosenPoint[Tensors]]) -> Description | None:
     """Released records in the plane, one panel per point, with the center of each class."""
-    x_axis, y_axis = (ChartAxis(f"released, {which} coordinate") for which in ("first", "second"))
+    x_axis, y_axis = (axis(f"released, {which} coordinate") for which in ("first", "second"))
     panels = []
     for chosen in points:
+        records, traces = chosen.content, []
+        for (utility, secret), (color, symbol) in _BITS.items():
+            inside = (records["utility"] == utility) & (records["secret"] == secret)
+            x, y = records["released"][inside][:_MAX_RECORDS].T
+            style: dict[str, Any] = {"symbol": symbol, "size": 5, "opacity": 0.55, "hover": []}
+            traces.append(trace(x, y, f"U = {utility}, S = {secret}", color, **style))
+        cells = np.unique(np.column_stack([records["utility"], records["secret"]]), axis=0)
+        x, y = (cells @ records["filter"].T).T
+        style = {"symbol": "cross", "size": 11, "hover": []}
+        traces.append(trace(x, y, "center of a class", "#000000", **style))
         title = f"{chosen.name or 'the release'}\n({chosen.sample.role})"
-        series = list(_record_series(chosen.content))
-        panels.append(ChartPanel(x_axis, y_axis, series, title, square=True))
-    return Chart(panels, columns=4, panel_height=300) if panels else None
-
-
-def _record_series(records: Tensors) -> Iterator[ChartSeries]:
-    for (utility, secret), (color, symbol) in _BITS.items():
-        inside = (records["utility"] == utility) & (records["secret"] == secret)
-        x, y = records["released"][inside][:_MAX_RECORDS].T
-        style: dict[str, Any] = {"symbol": symbol, "size": 5, "opacity": 0.55, "hover": []}
-        yield ChartSeries(x, y, f"U = {utility}, S = {secret}", color, **style)
-    cells = np.unique(np.column_stack([records["utility"], records["secret"]]), axis=0)
-    x, y = (cells @ records["filter"].T).T
-    yield ChartSeries(x, y, "center of a class", "#000000", symbol="cross", size=11, hover=[])
+        panels.append(Panel(x_axis, y_axis, traces, title, square=True))
+    return panel_figure(panels, columns=4, panel_height=300) if panels else None

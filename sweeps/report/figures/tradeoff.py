@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from sweeps.analysis.tables import (
     METRIC_FLOORS,
     RAW_DATA_VALUES,
     STRENGTH,
+    PointGroup,
     Row,
     floor_of,
     raw_data_interval,
@@ -32,31 +32,23 @@ from sweeps.analysis.text import (
     label_setting,
     metric_label,
 )
-from sweeps.report.figures.charts import (
+from sweeps.report.figures.axes import hover_texts, metric_axis, points_trace, ramp
+from sweeps.report.figures.curves import CurveSet, color_by_field, curve_samples, label_settings
+from sweeps.report.figures.traces import (
     BASELINE,
+    BLUE,
     DASHES,
     FLOOR,
     GREY,
     RED,
     SYMBOLS,
     TRIVIAL,
-    Chart,
-    ChartPanel,
-    ChartSeries,
-    Errors,
-    hover_texts,
+    Description,
+    Panel,
+    axis_limits,
     legend_entry,
-    metric_axis,
-    obfuscation_color,
-    points_series,
-    ramp,
-)
-from sweeps.report.figures.curves import (
-    CurveSet,
-    TradeoffCurve,
-    curve_samples,
-    field_scale,
-    label_settings,
+    panel_figure,
+    trace,
 )
 
 FIRST_AT_FLOOR = "first whose interval\nreaches the floor"
@@ -68,7 +60,8 @@ PointPair = tuple[str, str, pd.DataFrame]
 _MAX_PANELS = 4
 _MAX_NAMED, _MAX_TEXTS = 3, 12  # curves with settings beside their points, and points of one
 _SAME_LEVEL = 0.01
-_RING: dict[str, Any] = {"symbol": "circle", "hollow": True, "color": "#868e96", "hover": []}
+_NOISE_COLORS = (BLUE, "#2b8a3e", "#0b7285")
+_RING: dict[str, Any] = {"symbol": "circle", "hollow": True, "color": "#868e96"}
 
 
 def tradeoff_pairs(curves: CurveSet, objectives: Objectives) -> list[PointPair]:
@@ -84,40 +77,42 @@ def tradeoff_pairs(curves: CurveSet, objectives: Objectives) -> list[PointPair]:
     return pairs[:_MAX_PANELS]
 
 
-def tradeoff_chart(
+def tradeoff_figure(
     curves: CurveSet, pairs: Sequence[PointPair], objectives: Objectives
-) -> Chart | None:
+) -> Description | None:
     """A panel for each pair: curves with 95% intervals, floors and raw data; None without pairs."""
-    panels = [_panel(curves, pair, objectives) for pair in pairs]
-    return Chart(panels, panel_height=440, side_legend=True) if panels else None
+    panels = []
+    for x, y, points in pairs:
+        rows = points.to_dict("records")
+        references = {
+            metric: [
+                *(row_interval(row, floor_of(metric)).value for row in rows),
+                *(raw_data_interval(row, metric).value for row in rows),
+            ]
+            for metric in (x, y)
+        }
+        x_axis, y_axis = (metric_axis(points, m, objectives, references[m]) for m in (x, y))
+        traces = [
+            *level_traces(points, axis_limits(x_axis) or (0, 1), y, curves.fields),
+            *upright_floors(points, axis_limits(y_axis) or (0, 1), x, curves.fields),
+            *_curve_traces(curves, x, y, points),
+            *obfuscation_traces(curves.obfuscated, x, y, points),
+        ]
+        samples = [sample for curve in curves.curves for sample in curve_samples(curve, y)]
+        at_floor = [sample.point_id for sample in samples if sample.role == "full privacy"]
+        ringed = points.loc[points["point_id"].isin(at_floor)]
+        if len(ringed):
+            traces.append(trace(ringed[x], ringed[y], FIRST_AT_FLOOR, size=18, hover=[], **_RING))
+        if is_flagged(points).any():
+            traces.append(legend_entry(FLAGGED, **_RING))
+        is_log = x_axis.get("type") == "log"
+        panels.append(Panel(x_axis, y_axis, [*traces, *_raw_data(rows, x, y, log=is_log)]))
+    return panel_figure(panels, panel_height=440, side_legend=True) if panels else None
 
 
-def _panel(curves: CurveSet, pair: PointPair, objectives: Objectives) -> ChartPanel:
-    x, y, points = pair
-    rows = points.to_dict("records")
-    x_axis, y_axis = (
-        metric_axis(points, metric, objectives, _reference_values(rows, metric))
-        for metric in (x, y)
-    )
-    series = [
-        *level_series(points, x_axis.limits or (0, 1), y, curves.fields),
-        *upright_floors(points, y_axis.limits or (0, 1), x, curves.fields),
-        *(_curve_series(curves, pair) if curves.joined else [_cloud(curves, pair)]),
-        *obfuscation_series(curves.obfuscated, pair),
-        *_marks(curves, pair),
-        *raw_data_series(rows, x, y, log=x_axis.log),
-    ]
-    return ChartPanel(x_axis, y_axis, series)
-
-
-def _reference_values(rows: Sequence[Row], metric: str) -> list[float]:
-    floors = [row_interval(row, floor_of(metric)).value for row in rows]
-    return floors + [raw_data_interval(row, metric).value for row in rows]
-
-
-def level_series(
+def level_traces(
     points: pd.DataFrame, limits: tuple[float, float], y: str, fields: Sequence[str]
-) -> Iterator[ChartSeries]:
+) -> Iterator[Description]:
     """Floors and raw-data values as horizontal lines; floors with bands for their intervals."""
     raw = RAW_DATA_VALUES.get(y)
     floor = TRIVIAL if y.startswith("utility/") else FLOOR
@@ -125,97 +120,107 @@ def level_series(
         (floor_of(y), floor, GREY, "dot"),
         (raw if isinstance(raw, str) else "", BASELINE, RED, "dash"),
     ):
-        for level, suffix in metric_levels(points, y, metric, fields):
+        for level, suffix in _metric_levels(points, y, metric, fields):
             if name == floor and level.high > level.low:
                 band = [level.low, level.low, level.high, level.high]
-                yield ChartSeries([*limits, *limits[::-1]], band, hover=[], fill="shade")
+                yield trace([*limits, *limits[::-1]], band, hover=[], shade=True)
             label, hover = f"{name}{suffix}", [f"{name}{suffix}: {level}"] * 2
             label += f": {format_number(level.value)}"
-            yield ChartSeries(list(limits), [level.value] * 2, label, color, line=dash, hover=hover)
+            yield trace([*limits], [level.value] * 2, label, color, line=dash, hover=hover)
 
 
 def upright_floors(
     points: pd.DataFrame, limits: tuple[float, float], x: str, fields: Sequence[str]
-) -> Iterator[ChartSeries]:
+) -> Iterator[Description]:
     """Floors of the metric on the x axis as upright lines; `limits` are those of the y axis."""
-    for series in level_series(points, limits, x, fields):
-        if not series.name.startswith(BASELINE):
-            yield replace(series, x=series.y, y=series.x)
+    for own in level_traces(points, limits, x, fields):
+        if not own["name"].startswith(BASELINE):
+            yield own | {"x": own["y"], "y": own["x"]}
 
 
-def metric_levels(
+def _metric_levels(
     points: pd.DataFrame, y: str, metric: str, fields: Sequence[str]
-) -> list[tuple[Interval, str]]:
-    """Different values of a metric, and the settings of their points in words.
+) -> Iterator[tuple[Interval, str]]:
+    """Different values of a metric, and a setting that tells their points apart in words.
 
     Values closer than 1% of the range of `y`, or whose intervals overlap, count as one: their mean
     with the widest interval.
     """
     if metric not in points:
-        return []
+        return
     step = _SAME_LEVEL * (float(np.ptp(points[y])) or abs(float(points[y].iloc[0])))
     known = points.loc[points[metric].notna()].sort_values(metric)
     ends = (known.get(metric + end, known[metric]) for end in INTERVAL_SUFFIXES)
     low, high = (end.fillna(known[metric]) for end in ends)
     differs = (known[metric].diff() > step) & (low > high.cummax().shift())
     groups = [group for _, group in known.groupby(differs.cumsum())]
-    levels = []
-    for group, suffix in zip(groups, _suffixes(groups, fields), strict=True):
-        low, high = (group.get(metric + end, pd.Series(math.nan)) for end in INTERVAL_SUFFIXES)
-        interval = Interval(float(group[metric].mean()), float(low.min()), float(high.max()))
-        levels.append((interval, suffix))
-    return levels
-
-
-def _suffixes(groups: Sequence[pd.DataFrame], fields: Sequence[str]) -> list[str]:
-    """The settings of each group, in one field whose values no two groups share, if any."""
-    for field in fields:
+    suffixes = [""] * len(groups)
+    for field in fields if len(groups) > 1 else ():
         values = [sorted({*map(label_setting, group[f"config/{field}"])}) for group in groups]
         every = [value for own in values for value in own]
-        if len(groups) > 1 and len(every) == len(set(every)):
-            return [f", {field_label(field)} = {' or '.join(own)}" for own in values]
-    return [""] * len(groups)
+        if len(every) == len(set(every)):
+            suffixes = [f", {field_label(field)} = {' or '.join(own)}" for own in values]
+            break
+    for group, suffix in zip(groups, suffixes, strict=True):
+        low, high = (group.get(metric + end, pd.Series(math.nan)) for end in INTERVAL_SUFFIXES)
+        yield Interval(float(group[metric].mean()), float(low.min()), float(high.max())), suffix
 
 
-def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
-    """A line for each curve; its color shows the first setting, dash and symbol the others."""
-    x, y, points = pair
+def _curve_traces(curves: CurveSet, x: str, y: str, points: pd.DataFrame) -> Iterator[Description]:
+    """A line for each curve; its color shows the first setting, dash and symbol the others.
+
+    Points of too many curves are colored by the field along them instead.
+    """
+    metrics = [metric for metric in (x, y, METRIC_FLOORS.get(y, "")) if metric in points]
+    if not curves.joined:
+        own = points.loc[~is_obfuscated(points)]
+        style: dict[str, Any] = {"symbol": "circle", "hollow": is_flagged(own).tolist()}
+        hover = hover_texts(own, curves.fields, metrics)
+        cloud = points_trace(own, x, y, hover, f"releases ({len(own)})", **style)
+        yield color_by_field(cloud, own, [curves.along] if curves.along else [])
+        return
+    only = "release"
+    if curves.obfuscated:
+        first, *paired = map(field_label, curves.knobs) if curves.knobs else ("",)
+        only = f"learned release, over {first}" if first else "learned release"
+        only += f" (with {', '.join(paired)})" if paired else ""
     keys = [tuple(map(format_setting, curve.settings.values())) for curve in curves.curves]
     firsts = list(dict.fromkeys(key[:1] for key in keys))
     others = list(dict.fromkeys(key[1:] for key in keys))
     for key, curve in zip(keys, curves.curves, strict=True):
         own = curve.points.loc[curve.points["point_id"].isin(points["point_id"])]
-        color, style = firsts.index(key[:1]), others.index(key[1:])
-        symbol = style if len(others) > 1 else color
-        yield points_series(
+        place, dash = firsts.index(key[:1]), others.index(key[1:])
+        symbol = dash if len(others) > 1 else place
+        texts = setting_texts(own, curves.knobs[:1]) if len(curves.curves) <= _MAX_NAMED else []
+        drawn = points_trace(
             own,
             x,
             y,
-            _hover(curves, own, x, y),
-            name=label_settings(curve.settings) or _learned(curves),
-            color=ramp(len(firsts))[color],
-            line=DASHES[style % len(DASHES)],
+            hover_texts(own, curves.fields, metrics),
+            label_settings(curve.settings) or only,
+            color=ramp(len(firsts))[place],
+            line=DASHES[dash % len(DASHES)],
             width=1.8,
             symbol=SYMBOLS[symbol % len(SYMBOLS)],
             hollow=is_flagged(own).tolist(),
-            texts_left=bool(curves.obfuscated),
-            texts=setting_texts(own, curves.knobs[:1]) if len(curves.curves) <= _MAX_NAMED else (),
+            texts=texts,
         )
+        yield drawn | ({"textposition": "middle left"} if curves.obfuscated and texts else {})
 
 
-def obfuscation_series(curves: Sequence[TradeoffCurve], pair: PointPair) -> Iterator[ChartSeries]:
+def obfuscation_traces(
+    curves: Sequence[PointGroup], x: str, y: str, points: pd.DataFrame
+) -> Iterator[Description]:
     """A dashed line for each trivial obfuscation, with the strength beside each point."""
-    x, y, points = pair
     for place, curve in enumerate(curves):
         own = curve.points.loc[curve.points["point_id"].isin(points["point_id"])]
-        name = label_settings(curve.settings)
-        yield points_series(
+        yield points_trace(
             own,
             x,
             y,
             hover_texts(own, [STRENGTH], [x, y]),
-            name=f"{name} alone, over its strength",
-            color=obfuscation_color(place),
+            f"{label_settings(curve.settings)} alone, over its strength",
+            color=_NOISE_COLORS[place % len(_NOISE_COLORS)],
             line="dash",
             symbol="x",
             size=7,
@@ -231,68 +236,27 @@ def setting_texts(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
     return [", ".join(map(label_setting, own)) for own in values]
 
 
-def _cloud(curves: CurveSet, pair: PointPair) -> ChartSeries:
-    """Points of too many curves, colored by the field along them."""
-    x, y, points = pair
-    points = points.loc[~is_obfuscated(points)]
-    scale = field_scale(points, [curves.along] if curves.along else [])
-    hover, name = _hover(curves, points, x, y), f"releases ({len(points)})"
-    style: dict[str, Any] = {"symbol": "circle", "hollow": is_flagged(points).tolist()}
-    return points_series(points, x, y, hover, name=name, scale=scale, **style)
-
-
-def _learned(curves: CurveSet) -> str:
-    """Legend of the only learned curve."""
-    if not curves.obfuscated:
-        return "release"
-    if not curves.knobs:
-        return "learned release"
-    first, *others = map(field_label, curves.knobs)
-    return f"learned release, over {first}" + (f" (with {', '.join(others)})" if others else "")
-
-
-def _hover(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> list[str]:
-    metrics = [metric for metric in (x, y, METRIC_FLOORS.get(y, "")) if metric in points]
-    return hover_texts(points, curves.fields, metrics)
-
-
-def _marks(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
-    """Rings around the first points at the floor, and the meaning of hollow markers."""
-    x, y, points = pair
-    samples = [sample for curve in curves.curves for sample in curve_samples(curve, y)]
-    at_floor = [sample.point_id for sample in samples if sample.role == "full privacy"]
-    ringed = points.loc[points["point_id"].isin(at_floor)]
-    if len(ringed):
-        yield ChartSeries(ringed[x], ringed[y], FIRST_AT_FLOOR, size=18, **_RING)
-    if is_flagged(points).any():
-        yield legend_entry(FLAGGED, **_RING)
-
-
-def raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Iterator[ChartSeries]:
+def _raw_data(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Iterator[Description]:
     """Stars at the utility and privacy of raw data, once for values that look alike."""
     pairs: dict[tuple[str, str], tuple[Interval, Interval]] = {}
     for row in rows:
         across, up = raw_data_interval(row, x), raw_data_interval(row, y)
         if math.isfinite(across.value + up.value) and (across.value > 0 or not log):
             pairs.setdefault((f"{across.value:.2g}", f"{up.value:.2g}"), (across, up))
-    if pairs:
-        xs, ys = zip(*pairs.values(), strict=True)
-        yield ChartSeries(
-            [one.value for one in xs],
-            [one.value for one in ys],
-            f"{BASELINE} (both axes)",
-            RED,
-            symbol="star",
-            size=14,
-            x_errors=_errors(xs),
-            y_errors=_errors(ys),
-            hover=[
-                f"{BASELINE}\n{metric_label(x)}: {a}\n{metric_label(y)}: {b}"
-                for a, b in zip(xs, ys, strict=True)
-            ],
-        )
-
-
-def _errors(intervals: Sequence[Interval]) -> Errors:
-    halves = np.nan_to_num([interval.half for interval in intervals])
-    return halves, halves
+    if not pairs:
+        return
+    xs, ys = zip(*pairs.values(), strict=True)
+    x_half, y_half = (np.nan_to_num([each.half for each in own]) for own in (xs, ys))
+    yield trace(
+        [one.value for one in xs],
+        [one.value for one in ys],
+        f"{BASELINE} (both axes)",
+        RED,
+        symbol="star",
+        size=14,
+        errors=((x_half, x_half), (y_half, y_half)),
+        hover=[
+            f"{BASELINE}\n{metric_label(x)}: {a}\n{metric_label(y)}: {b}"
+            for a, b in zip(xs, ys, strict=True)
+        ],
+    )

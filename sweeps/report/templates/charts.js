@@ -31,7 +31,6 @@ const figures = (() => {
       const top = 1 - (place * (panel + between)) / total;
       layout[key].domain = [0, 1];
       layout[up[place]].domain = [Math.max(top - panel / total, 0), top];
-      if (layout.annotations?.[place]) Object.assign(layout.annotations[place], { x: 0.5, y: top });
     });
     // Upright labels have room for many ticks side by side.
     const crowded = across.filter((key) => own[key].ticktext?.length > 3);

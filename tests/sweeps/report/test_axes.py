@@ -9,43 +9,45 @@ import pytest
 from synthetic_sweep import OBJECTIVES, membership_points
 
 from privnets.frames import points_frame
-from sweeps.report.figures.metrics import field_chart, field_positions
-from sweeps.report.figures.plotly_charts import plotly_figure
+from sweeps.report.figures.axes import field_positions
+from sweeps.report.figures.metrics import field_figure
 
 ADVANTAGE = "privacy/membership_advantage"
 
 
 def draw(points: pd.DataFrame, field: str, *others: str, log: bool = True):
-    return field_chart(points, (field, *others), list(OBJECTIVES), OBJECTIVES, log=log)
+    return field_figure(points, (field, *others), list(OBJECTIVES), OBJECTIVES, log=log)
 
 
 def test_lines_join_points_that_agree_in_the_other_fields():
     points = points_frame(membership_points(), "sweep")
-    panel, _ = draw(points, "train_size", "weight_decay").panels
-    lines = [series for series in panel.series if series.name]
+    figure = draw(points, "train_size", "weight_decay")
+    lines = [t for t in figure["data"] if t["xaxis"] == "x" and t["name"].startswith("weight")]
     decays = (0.0, 1e-4, 1e-2, 1.0)
-    assert [line.name for line in lines] == [f"weight decay = {decay:g}" for decay in decays]
+    assert [line["name"] for line in lines] == [f"weight decay = {decay:g}" for decay in decays]
     for line, decay in zip(lines, decays, strict=True):
         group = points[points["config/weight_decay"] == decay].sort_values("config/train_size")
-        assert line.line == "solid"
-        assert list(line.x) == [10, 30, 100, 300, 1000]
-        assert list(line.y) == list(group[ADVANTAGE])
-        assert line.y_errors[1] == pytest.approx(group[f"{ADVANTAGE}.ci_high"] - group[ADVANTAGE])
+        assert (line["mode"], line["line"]["dash"]) == ("lines+markers", "solid")
+        assert list(line["x"]) == [10, 30, 100, 300, 1000]
+        assert list(line["y"]) == list(group[ADVANTAGE])
+        assert line["error_y"]["array"] == pytest.approx(
+            group[f"{ADVANTAGE}.ci_high"] - group[ADVANTAGE]
+        )
 
 
 def test_zero_lies_a_decade_left_of_the_smallest_value_on_a_log_axis():
     positions, axis, _ = field_positions(pd.Series([0.0, 1e-6, 1.0]), "field", log=True)
     assert list(positions) == pytest.approx([1e-7, 1e-6, 1.0])
-    assert axis.log
-    assert axis.ticks[1][0] == "0"
-    assert axis.ticks[0][0] == pytest.approx(1e-7)
-    assert len(axis.ticks[0]) == len(axis.ticks[1])
+    assert axis["type"] == "log"
+    assert axis["ticktext"][0] == "0"
+    assert axis["tickvals"][0] == pytest.approx(1e-7)
+    assert len(axis["tickvals"]) == len(axis["ticktext"])
 
 
 def test_infinity_lies_beyond_the_largest_value_in_order_of_rank():
     positions, axis, ordered = field_positions(pd.Series([8.0, math.inf, 0.5]), "field", log=False)
     assert list(positions) == [1.0, 2.0, 0.0]
-    assert axis.ticks[1] == ["0.5", "8", "∞"]
+    assert axis["ticktext"] == ["0.5", "8", "∞"]
     assert ordered
 
 
@@ -64,7 +66,7 @@ def test_infinity_lies_beyond_the_largest_value_in_order_of_rank():
 )
 def test_axis_follows_the_values(values, log, is_log, ordered):
     _, axis, is_ordered = field_positions(pd.Series(values), "field", log=log)
-    assert (axis.log, is_ordered) == (is_log, ordered)
+    assert ("type" in axis, is_ordered) == (is_log, ordered)
 
 
 def test_categories_are_not_joined_and_are_escaped():
@@ -72,6 +74,6 @@ def test_categories_are_not_joined_and_are_escaped():
         [*membership_points(sizes=(10,)), *membership_points(sizes=(30,), model="<b>mlp</b>")],
         "sweep",
     )
-    chart = draw(points, "model", "train_size", log=False)
-    assert {series.line for panel in chart.panels for series in panel.series} == {""}
-    assert "&lt;b&gt;mlp&lt;/b&gt;" in plotly_figure(chart).layout.xaxis.ticktext
+    figure = draw(points, "model", "train_size", log=False)
+    assert {trace["mode"] for trace in figure["data"]} == {"markers"}
+    assert "&lt;b&gt;mlp&lt;/b&gt;" in figure["layout"]["xaxis"]["ticktext"]

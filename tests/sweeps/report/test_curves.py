@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from synthetic_releases import FLOOR, STRONGEST, image_sweep, power_sweep, toy_sweep
 from synthetic_sweep import SyntheticSweep, fail_point, membership_points, membership_study
 
+from sweeps.analysis.tables import PointGroup
 from sweeps.report.figures.curves import (
     MAX_CURVES,
-    TradeoffCurve,
     curve_samples,
     group_curves,
 )
 
 
-def curve(attacked: list[float], halves: list[float], floor: float = 0.5) -> TradeoffCurve:
+def curve(attacked: list[float], halves: list[float], floor: float = 0.5) -> PointGroup:
     mean, half = np.array(attacked), np.array(halves)
     points = pd.DataFrame(
         {
@@ -32,7 +32,7 @@ def curve(attacked: list[float], halves: list[float], floor: float = 0.5) -> Tra
             FLOOR: floor,
         }
     )
-    return TradeoffCurve({}, points)
+    return PointGroup({}, points)
 
 
 def test_a_curve_has_the_points_that_differ_only_in_the_weight():

@@ -8,41 +8,41 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from chart_series import find_series
+from figure_traces import find_traces
 
 from sweeps.analysis.pareto import pareto_front
-from sweeps.report.figures.charts import BEYOND, BOUND, cut_ends, metric_axis
-from sweeps.report.figures.metrics import front_chart, save_chart
-from sweeps.report.figures.plotly_charts import plotly_figure
+from sweeps.report.figures.axes import metric_axis
+from sweeps.report.figures.metrics import front_figure, save_figure
+from sweeps.report.figures.traces import BEYOND, BOUND, axis_limits
 
 ADVANTAGE, ERROR = "privacy/membership_advantage", "utility/test_mse"
 OBJECTIVES = {ADVANTAGE: "min", ERROR: "min"}
 
 
 def draw(points, objectives=OBJECTIVES, **other):
-    return front_chart(points, pareto_front(points, objectives), objectives, **other)
+    return front_figure(points, pareto_front(points, objectives), objectives, **other)
 
 
 def test_every_comparable_point_is_drawn_once_with_both_intervals(membership_sweep):
     points = membership_sweep.points
     front = pareto_front(points, OBJECTIVES)
-    chart = draw(points)
-    (marks,), (dominated,) = find_series(chart, "Pareto front"), find_series(chart, "dominated")
-    assert list(marks.x) == list(front[ERROR])
-    assert list(marks.y) == list(front[ADVANTAGE])
-    assert len(dominated.x) == (points["status"] == "finished").sum() - len(front)
-    for metric, (below, above) in ((ERROR, marks.x_errors), (ADVANTAGE, marks.y_errors)):
-        assert below == pytest.approx(front[metric] - front[f"{metric}.ci_low"])
-        assert above == pytest.approx(front[f"{metric}.ci_high"] - front[metric])
+    figure = draw(points)
+    (marks,), (dominated,) = find_traces(figure, "Pareto front"), find_traces(figure, "dominated")
+    assert list(marks["x"]) == list(front[ERROR])
+    assert list(marks["y"]) == list(front[ADVANTAGE])
+    assert len(dominated["x"]) == (points["status"] == "finished").sum() - len(front)
+    for metric, ends in ((ERROR, marks["error_x"]), (ADVANTAGE, marks["error_y"])):
+        assert ends["arrayminus"] == pytest.approx(front[metric] - front[f"{metric}.ci_low"])
+        assert ends["array"] == pytest.approx(front[f"{metric}.ci_high"] - front[metric])
 
 
 def test_bound_is_drawn_for_each_front_point(membership_sweep):
     points = membership_sweep.points
     front = pareto_front(points, OBJECTIVES)
     for objectives in (OBJECTIVES, {ERROR: "min", ADVANTAGE: "min"}):
-        (bound,) = find_series(draw(points, objectives), BOUND)
-        assert list(bound.x) == list(front[ERROR])
-        assert list(bound.y) == list(front["bound/advantage"])
+        (bound,) = find_traces(draw(points, objectives), BOUND)
+        assert list(bound["x"]) == list(front[ERROR])
+        assert list(bound["y"]) == list(front["bound/advantage"])
 
 
 @pytest.mark.parametrize("directions", list(itertools.product(("min", "max"), repeat=2)))
@@ -53,9 +53,9 @@ def test_edge_of_the_front_runs_through_dominated_places(directions):
     points = pd.DataFrame(
         {"point_id": ["p", "q"], x: [1.0, 2.0], y: [1.0, 3.0] if rising else [3.0, 1.0]}
     )
-    (edge,) = find_series(front_chart(points, points, objectives), "edge of the front")
-    xs, ys = list(edge.x), list(edge.y)
-    corner = {"hv": (xs[1], ys[0]), "vh": (xs[0], ys[1])}[edge.step]
+    (edge,) = find_traces(front_figure(points, points, objectives), "edge of the front")
+    xs, ys = list(edge["x"]), list(edge["y"])
+    corner = {"hv": (xs[1], ys[0]), "vh": (xs[0], ys[1])}[edge["line"]["shape"]]
     place = pd.DataFrame({"point_id": ["r"], x: [corner[0]], y: [corner[1]]})
     assert "r" not in set(pareto_front(pd.concat([points, place]), objectives)["point_id"])
 
@@ -63,16 +63,13 @@ def test_edge_of_the_front_runs_through_dominated_places(directions):
 def test_hover_is_escaped(membership_sweep):
     points = membership_sweep.points
     points.loc[points.index[0], "config/model"] = "<a href='javascript:x'>linear</a>"
-    figure = plotly_figure(draw(points))
-    texts = [
-        text for trace in figure.data if trace.hovertext is not None for text in trace.hovertext
-    ]
+    texts = [text for trace in draw(points)["data"] for text in trace.get("hovertext", ())]
     assert any("&lt;a href" in text for text in texts)
     assert not any("<a" in text for text in texts)
 
 
 def test_page_needs_no_network(membership_sweep, tmp_path: Path):
-    save_chart(draw(membership_sweep.points), tmp_path / "front.html")
+    save_figure(draw(membership_sweep.points), tmp_path / "front.html")
     page = (tmp_path / "front.html").read_text()
     assert "Plotly.newPlot" in page
     assert len(page) < 1.5e6
@@ -83,13 +80,13 @@ def test_page_needs_no_network(membership_sweep, tmp_path: Path):
 def test_wide_intervals_do_not_compress_the_points():
     """Axes extend beyond the points by at most their range; narrow intervals are visible whole."""
     points = pd.DataFrame({"m": [1.0, 2.0], "m.ci_low": [-90.0, 1.9], "m.ci_high": [92.0, 2.1]})
-    assert metric_axis(points, "m", {}).limits == pytest.approx((-0.15, 3.15))
+    assert axis_limits(metric_axis(points, "m", {})) == pytest.approx((-0.15, 3.15))
     narrow = points.assign(**{"m.ci_low": [0.9, 1.9], "m.ci_high": [1.1, 2.1]})
-    low, high = metric_axis(narrow, "m", {}).limits
+    low, high = axis_limits(metric_axis(narrow, "m", {}))
     assert low < 0.9
     assert high > 2.1
     for all_wide in (points.iloc[:1], points.assign(**{"m.ci_low": -90.0, "m.ci_high": 92.0})):
-        low, high = metric_axis(all_wide, "m", {}).limits
+        low, high = axis_limits(metric_axis(all_wide, "m", {}))
         assert low <= -90
         assert high >= 92
 
@@ -102,20 +99,21 @@ def test_an_axis_leaves_out_an_outlier_and_marks_it():
             "privacy/gain": [0.6, 0.5, 0.4, 0.3, 0.2, 0.1],
         }
     )
-    (panel,) = draw(points, {"utility/loss": "min", "privacy/gain": "min"}).panels
-    assert panel.x.limits[1] < 2
-    (mark,) = [end for end in cut_ends(panel) if end.name == BEYOND]
-    assert (mark.symbol, *mark.x) == ("triangle-right", panel.x.limits[1])
-    assert list(mark.y) == [0.1]
+    figure = draw(points, {"utility/loss": "min", "privacy/gain": "min"})
+    _, right = figure["layout"]["xaxis"]["range"]
+    assert right < 2
+    (mark,) = find_traces(figure, BEYOND)
+    assert (mark["marker"]["symbol"], *mark["x"]) == ("triangle-right-open", right)
+    assert list(mark["y"]) == [0.1]
 
 
 def test_the_legend_names_no_line_out_of_view(membership_sweep):
     points = membership_sweep.points.assign(**{"floor/utility_test_mse": 50.0})
-    names = {trace.name: trace.showlegend for trace in plotly_figure(draw(points)).data}
+    names = {trace["name"]: trace["showlegend"] for trace in draw(points)["data"]}
     assert names["floor: trivial model: 50"] is False
     points["floor/utility_test_mse"] = points[ERROR].mean()
-    traces = plotly_figure(draw(points)).data
-    assert [t.showlegend for t in traces if t.name.startswith("floor: trivial model")] == [True]
+    (floor,) = find_traces(draw(points), "floor: trivial model")
+    assert floor["showlegend"]
 
 
 def test_points_that_a_search_did_not_confirm_are_drawn_apart(membership_sweep):
@@ -123,10 +121,10 @@ def test_points_that_a_search_did_not_confirm_are_drawn_apart(membership_sweep):
     finished = points.loc[points["status"] == "finished"]
     confirmed = set(finished["point_id"].iloc[::4])
     phase = np.where(points["point_id"].isin(confirmed), "confirming", "searching")
-    chart = draw(points.loc[points["point_id"].isin(confirmed)].assign(phase="confirming"))
-    assert not find_series(chart, "searching")
+    figure = draw(points.loc[points["point_id"].isin(confirmed)].assign(phase="confirming"))
+    assert not find_traces(figure, "searching")
     front = pareto_front(points.loc[points["point_id"].isin(confirmed)], OBJECTIVES)
-    chart = front_chart(points.assign(phase=phase), front, OBJECTIVES)
-    (searching,), (dominated,) = find_series(chart, "searching"), find_series(chart, "dominated")
-    assert len(searching.x) == len(finished) - len(confirmed)
-    assert len(dominated.x) == len(confirmed) - len(front)
+    figure = front_figure(points.assign(phase=phase), front, OBJECTIVES)
+    (searching,), (dominated,) = find_traces(figure, "searching"), find_traces(figure, "dominated")
+    assert len(searching["x"]) == len(finished) - len(confirmed)
+    assert len(dominated["x"]) == len(confirmed) - len(front)

@@ -11,7 +11,7 @@ from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.obfuscation import compare_with_obfuscation
 from sweeps.analysis.tables import points_table
 from sweeps.report.figures.curves import group_curves, label_point
-from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
+from sweeps.report.figures.tradeoff import tradeoff_figure, tradeoff_pairs
 from sweeps.report.headline import headline
 
 WEIGHTS, STRENGTHS = (0.1, 1.0, 10.0, 100.0), (0.1, 0.4, 1.6, 6.4)
@@ -171,9 +171,9 @@ def test_each_obfuscation_is_a_curve_over_its_strength() -> None:
     (learned,), (noise,) = curves.curves, curves.obfuscated
     assert list(learned.points["config/privacy_weight"]) == [*WEIGHTS]
     assert list(noise.points["config/strength"]) == [*STRENGTHS]
-    chart = tradeoff_chart(curves, tradeoff_pairs(curves, IMAGES), IMAGES)
-    assert chart is not None
-    texts = {s.name: list(s.texts) for s in chart.panels[0].series if s.texts}
+    figure = tradeoff_figure(curves, tradeoff_pairs(curves, IMAGES), IMAGES)
+    assert figure is not None
+    texts = {trace["name"]: trace["text"] for trace in figure["data"] if "text" in trace}
     assert texts["noise alone, over its strength"] == ["0.1", "0.4", "1.6", "6.4"]
     assert texts["learned release, over privacy weight"] == ["0.1", "1", "10", "100"]
 

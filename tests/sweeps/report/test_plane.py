@@ -10,11 +10,7 @@ from synthetic_releases import DEPENDENCE, image_sweep, toy_sweep, with_metrics
 
 from privnets.measures.best_release import best_loss, release_boundary
 from sweeps.report.figures.curves import group_curves
-from sweeps.report.figures.plane import (
-    best_on_boundary,
-    information_plane,
-    training_path,
-)
+from sweeps.report.figures.plane import best_on_boundary, information_plane
 
 DEPENDENCES, WEIGHTS = (0.0, 0.4, 1.0), (0.1, 0.5, 0.8)
 
@@ -25,42 +21,39 @@ def toy():
 
 
 @pytest.fixture(scope="module")
-def chart(toy):
+def figure(toy):
     return information_plane(toy, group_curves(toy))
 
 
-def estimates(panel):
-    """Series of estimated points: large hollow circles with intervals."""
-    return [series for series in panel.series if series.hollow and series.x_errors is not None]
-
-
-def test_each_dependence_has_a_panel_with_its_points_in_order(toy, chart):
+def test_each_dependence_has_a_panel_with_its_points_in_order(toy, figure):
     points = toy.points
-    assert [panel.title for panel in chart.panels] == [
+    assert [title["text"] for title in figure["layout"]["annotations"]] == [
         "dependence = 0",
         "dependence = 0.4",
         "dependence = 1",
     ]
-    for panel, dependence in zip(chart.panels, DEPENDENCES, strict=True):
+    for place, dependence in enumerate(DEPENDENCES):
+        traces = [t for t in figure["data"] if t["xaxis"] == ("x", "x2", "x3")[place]]
         own = points[points[f"config/{DEPENDENCE}"] == dependence].sort_values("config/tradeoff")
-        rings = estimates(panel)
-        assert [ring.y.iloc[0] for ring in rings] == list(own["privacy/leakage"])
-        assert [ring.x.iloc[0] for ring in rings] == list(own["utility/censored"])
+        rings = [trace for trace in traces if "error_x" in trace]
+        assert [ring["y"].iloc[0] for ring in rings] == list(own["privacy/leakage"])
+        assert [ring["x"].iloc[0] for ring in rings] == list(own["utility/censored"])
+        assert [ring["customdata"] for ring in rings] == [[row] for row in own.index]
         low = own["privacy/leakage"] - own["privacy/leakage.ci_low"]
-        assert [ring.y_errors[0][0] for ring in rings] == pytest.approx(list(low))
-        names = [ring.hover[0].split("\n")[0] for ring in rings]
+        assert [ring["error_y"]["arrayminus"][0] for ring in rings] == pytest.approx(list(low))
+        names = [ring["hovertext"][0].split("<br>")[0] for ring in rings]
         assert names == [f"tradeoff weight = {weight}" for weight in WEIGHTS]
-        exact = [s for s in panel.series if s.symbol == "circle" and s.size == 8 and not s.name]
-        assert [(s.y[0], s.x[0]) for s in exact] == list(
+        exact = [t for t in traces if "exact" in str(t.get("hovertext"))]
+        assert [(t["y"][0], t["x"][0]) for t in exact] == list(
             zip(own["exact/leakage"], own["exact/censored"], strict=True)
         )
 
 
-def test_paths_hold_the_information_during_training(toy):
+def test_paths_hold_the_information_during_training(toy, figure):
+    paths = {(tuple(t["x"]), tuple(t["y"])) for t in figure["data"] if t.get("opacity") == 0.6}
     for point in toy.tradeoff_points:
-        leakage, censored = training_path(point)
-        assert tuple(leakage) == point.curves["exact/leakage"].values
-        assert tuple(censored) == point.curves["exact/censored"].values
+        names = ("exact/censored", "exact/leakage")
+        assert tuple(point.curves[name].values for name in names) in paths
 
 
 @pytest.mark.parametrize("dependence", DEPENDENCES)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from chart_series import all_series, find_series
+from figure_traces import axis_title, find_traces
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.report.figures.plotly_charts import plotly_figure
-from sweeps.report.figures.png_charts import draw_chart
-from sweeps.report.figures.recorded import convergence_chart, roc_chart, training_chart
+from sweeps.report.figures.png import draw_figure
+from sweeps.report.figures.recorded import convergence_figure, roc_figure, training_figure
 
 RATES = tuple(range(0, 1001, 100))
 TITLES = {"p": "the point"}
@@ -28,13 +27,13 @@ def attacked(strengths: dict[str, float]) -> TradeoffPoint:
 
 def test_only_the_four_strongest_attacks_are_visible_at_first():
     strengths = {name: 0.1 * place for place, name in enumerate("fdbeac")}
-    chart = roc_chart([attacked(strengths)], TITLES)
-    assert chart is not None
-    traces = plotly_figure(chart).data[1:]
-    assert {t.name for t in traces if t.visible != "legendonly"} == set("bcea")
-    assert {t.name for t in traces if t.visible == "legendonly"} == set("df")
-    assert all(trace.legendgroup == trace.name for trace in traces)
-    (legend,) = draw_chart(chart).legends
+    figure = roc_figure([attacked(strengths)], TITLES)
+    assert figure is not None
+    traces = figure["data"][1:]
+    assert {t["name"] for t in traces if "visible" not in t} == set("bcea")
+    assert {t["name"] for t in traces if t.get("visible") == "legendonly"} == set("df")
+    assert all(trace["legendgroup"] == trace["name"] for trace in traces)
+    (legend,) = draw_figure(figure).legends
     assert [text.get_text() for text in legend.get_texts()] == ["chance", "c", "a", "e", "b"]
 
 
@@ -42,13 +41,17 @@ def test_attackers_converge_on_a_logarithmic_axis_apart_from_training():
     curves = {"loss/releaser": Curve((1, 2), (2.0, 1.0))}
     curves["attacker/large_network"] = Curve((25, 50, 100), (0.7, 0.6, 0.6))
     shown = point(**curves)
-    training, convergence = (make([shown], TITLES) for make in (training_chart, convergence_chart))
-    assert [panel.y.label for panel in training.panels] == ["releaser loss"]
-    (panel,) = convergence.panels
-    assert (panel.y.label, panel.x.log) == ("large network: validation loss, nats", True)
-    assert list(find_series(convergence, "the point")[0].y) == [0.7, 0.6, 0.6]
-    assert len(list(all_series(convergence))) == 2  # the mean and its band
+    training, convergence = (
+        make([shown], TITLES) for make in (training_figure, convergence_figure)
+    )
+    assert axis_title(training, "yaxis") == "releaser loss"
+    assert "yaxis2" not in {**training["layout"], **convergence["layout"]}
+    assert axis_title(convergence, "yaxis") == "large network: validation loss, nats"
+    assert convergence["layout"]["xaxis"]["type"] == "log"
+    mean, band = find_traces(convergence, "the point")
+    assert list(mean["y"]) == [0.7, 0.6, 0.6]
+    assert band["fill"] == "toself"
 
 
 def test_sweeps_without_such_curves_have_no_figure():
-    assert training_chart([point()], TITLES) is convergence_chart([point()], TITLES) is None
+    assert training_figure([point()], TITLES) is convergence_figure([point()], TITLES) is None

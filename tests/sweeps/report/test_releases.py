@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from chart_series import find_series
+from figure_traces import axis_title, find_traces
 from safetensors.numpy import load, save
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact
 
 from sweeps.report.figures import releases
-from sweeps.report.figures.charts import Chart
 from sweeps.report.figures.curves import group_curves
-from sweeps.report.figures.plotly_charts import plotly_figure
-from sweeps.report.figures.png_charts import draw_chart
+from sweeps.report.figures.png import draw_figure
 
 HOUR = np.timedelta64(1, "h")
 
@@ -75,38 +73,39 @@ def test_days_are_sorted_and_lines_break_between_distant_days():
         for left, right in releases.secret_periods(read, kind):
             assert right - left <= 24 * HOUR
     (point,) = (replace(choose(power_sweep(alphas=(1.0,)), "week")[0], content=read),)
-    (line,) = find_series(releases.week_chart([point]), "original")
-    gap = int(np.flatnonzero(np.isnan(line.y))[0])
-    assert line.x[gap - 1] == np.datetime64("2012-06-20T00:00:00")
-    assert line.x[gap + 1] == np.datetime64("2012-06-23T00:00:00")
+    (line,) = find_traces(releases.week_figure([point]), "original")
+    gap = int(np.flatnonzero(np.isnan(line["y"]))[0])
+    assert line["x"][gap - 1] == np.datetime64("2012-06-20T00:00:00")
+    assert line["x"][gap + 1] == np.datetime64("2012-06-23T00:00:00")
 
 
 def test_every_point_has_a_panel_of_its_week():
     points = choose(power_sweep(), "week", 3)
     assert len(points) == 6
-    chart = releases.week_chart(points)
-    assert len(draw_chart(chart).axes) == len(find_series(chart, "released")) == 6
-    figure = plotly_figure(chart)
-    assert sum(bool(trace.showlegend) for trace in figure.data) == 4
-    assert figure.layout.yaxis.title.text == "power, W"
+    figure = releases.week_figure(points)
+    assert len(draw_figure(figure).axes) == len(find_traces(figure, "released")) == 6
+    assert sum(trace["showlegend"] for trace in figure["data"]) == 4
+    assert axis_title(figure, "yaxis") == "power, W"
 
 
 def test_records_are_drawn_by_their_bits_with_class_centers():
     points = choose(toy_sweep(), "records")
-    chart = releases.records_chart(points)
-    assert len(chart.panels) == len(points)
-    for panel, point in zip(chart.panels, points, strict=True):
-        records, own = point.content, Chart([panel])
+    figure = releases.records_figure(points)
+    titles = figure["layout"]["annotations"]
+    assert len(titles) == len(points)
+    for place, (title, point) in enumerate(zip(titles, points, strict=True)):
+        records, name = point.content, f"x{place + 1}" if place else "x"
+        own = {"data": [trace for trace in figure["data"] if trace["xaxis"] == name]}
         inside = (records["utility"] == 1) & (records["secret"] == 0)
-        (series,) = find_series(own, "U = 1, S = 0")
+        (dots,) = find_traces(own, "U = 1, S = 0")
         np.testing.assert_array_equal(
-            np.column_stack([series.x, series.y]), records["released"][inside][:250]
+            np.column_stack([dots["x"], dots["y"]]), records["released"][inside][:250]
         )
-        (centers,) = find_series(own, "center")
-        only_unequal = "dependence = 0\n" in panel.title.replace(",", "\n")
-        assert len(centers.x) == (2 if only_unequal else 4)
+        (centers,) = find_traces(own, "center")
+        only_unequal = "dependence = 0<" in title["text"].replace(",", "<")
+        assert len(centers["x"]) == (2 if only_unequal else 4)
         index = 1 if only_unequal else 2
-        center = [centers.x[index], centers.y[index]]
+        center = [centers["x"][index], centers["y"][index]]
         np.testing.assert_allclose(center, records["filter"][:, 0], rtol=1e-6)
 
 

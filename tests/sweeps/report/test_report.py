@@ -9,7 +9,6 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
-from chart_series import all_series, find_series
 from page_parser import ReportPage, render
 from synthetic_sweep import (
     HOSTILE,
@@ -26,7 +25,7 @@ from synthetic_sweep import (
 from privnets.points import Replicate
 from sweeps.analysis.pareto import pareto_front
 from sweeps.report.contents import ReportContents
-from sweeps.report.figures.charts import SEARCHED
+from sweeps.report.figures.traces import SEARCHED
 from sweeps.report.page import write_report
 from sweeps.report.tables import card_table, failures_table, notes_table
 from sweeps.store.ledger import Ledger
@@ -67,9 +66,10 @@ def test_points_that_a_search_did_not_confirm_are_kept_apart_in_every_figure(mem
     ids = membership_sweep.points["point_id"].tolist()
     report = ReportContents(replace(membership_sweep, confirmed=frozenset(ids[-8:])))
     for name in ("front", "along-train-size"):
-        chart = report.figures[name].chart
-        tried = {n for s in find_series(chart, SEARCHED) for n in s.places}
-        others = {n for s in all_series(chart) if not s.name.startswith(SEARCHED) for n in s.places}
+        tried, others = set(), set()
+        for trace in report.figures[name].plot["data"]:
+            rows = tried if trace["name"].startswith(SEARCHED) else others
+            rows.update(trace.get("customdata", ()))
         assert tried.isdisjoint(others)
         assert {ids[place] for place in others} <= set(ids[-8:])
     assert {effect.phase for effect in report.effects} == {"confirming", "searching"}

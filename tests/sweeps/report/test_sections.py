@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 from page_parser import ReportPage, render
+from plotly.graph_objects import Figure
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact, with_metrics
 from synthetic_sweep import HOSTILE, SyntheticSweep, hostile_sweep
 
-from sweeps.report.contents import ReportContents, figure_sections
-from sweeps.report.figures.plotly_charts import describe_figure, figure_json, plotly_figure
+from sweeps.report.contents import ReportContents
+from sweeps.report.figures.traces import figure_json
 from sweeps.report.page import write_report
 from sweeps.report.summary import FIGURE_FILES, copy_summary_files, write_summary
 from sweeps.store.ledger import Ledger
@@ -33,16 +34,19 @@ KINDS = {
 }
 
 
+def own_figures(sweep) -> list[str]:
+    """Figures of an experiment's own, for which the sweep's folder has files."""
+    return [name for name in ReportContents(sweep).figures if f"{name}.png" in FIGURE_FILES]
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_figure_sections_follow_columns_and_files(kind):
+def test_figures_follow_columns_and_files(kind):
     make, names = KINDS[kind]
-    found = figure_sections(make())
-    assert [section.name for section in found] == names
-    assert {f"{section.name}.png" for section in found} <= set(FIGURE_FILES)
+    assert own_figures(make()) == names
 
 
-def test_membership_sweeps_have_no_figure_sections(membership_sweep):
-    assert figure_sections(membership_sweep) == []
+def test_membership_sweeps_have_no_figures_of_their_own(membership_sweep):
+    assert own_figures(membership_sweep) == []
     page = render(membership_sweep)
     assert 'id="attackers"' not in page
     assert "<img" not in page
@@ -76,11 +80,10 @@ def test_png_files_and_a_small_page_with_every_figure_are_written_and_copied(kin
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_page_holds_figures_as_plotly_itself_writes_them(kind):
     make, _ = KINDS[kind]
-    charts = [figure.chart for figure in ReportContents(make()).figures.values() if figure.chart]
-    assert charts
-    for chart in charts:
-        own = json.loads(figure_json(describe_figure(chart)))
-        assert own == json.loads(plotly_figure(chart).to_json())
+    plots = [figure.plot for figure in ReportContents(make()).figures.values() if figure.plot]
+    assert plots
+    for plot in plots:
+        assert json.loads(figure_json(plot)) == json.loads(Figure(plot).to_json())
 
 
 def test_only_images_have_a_source():
@@ -110,7 +113,7 @@ def test_undefined_metrics_leave_no_figure():
     sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     undefined = {metric.replace("/", "__"): math.nan for metric in sweep.objectives}
     points = [with_metrics(p, **undefined) for p in sweep.tradeoff_points]
-    assert figure_sections(replace(sweep, tradeoff_points=points)) == []
+    assert own_figures(replace(sweep, tradeoff_points=points)) == []
 
 
 def hostile() -> SyntheticSweep:

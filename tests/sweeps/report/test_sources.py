@@ -13,7 +13,7 @@ from safetensors.numpy import load, save
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact
 
 from privnets.points import TradeoffPoint
-from sweeps.report.contents import figure_sections
+from sweeps.report.contents import ReportContents
 from sweeps.report.figures.releases import (
     UnusableError,
     read_images,
@@ -119,13 +119,13 @@ def test_unusable_files_are_named_beside_usable_ones():
         with_artifact(p, IMAGE, b"junk") if p.config["privacy_weight"] == 30 else p
         for p in sweep.tradeoff_points
     ]
-    found = {p.name: p for p in figure_sections(replace(sweep, tradeoff_points=broken))}
+    found = ReportContents(replace(sweep, tradeoff_points=broken)).figures
     (told,) = found["releases"].missing
     assert told.startswith("privacy weight = 30 is not shown: release.safetensors is not a valid")
     assert found["releases"].file("png") is not None
     junk = [with_artifact(p, IMAGE, b"junk") for p in sweep.tradeoff_points]
-    found = {p.name: p for p in figure_sections(replace(sweep, tradeoff_points=junk))}
+    found = ReportContents(replace(sweep, tradeoff_points=junk)).figures
     assert len(found["releases"].missing) == 2
     assert found["releases"].file("png") is None
     none = [with_artifact(p, IMAGE, None) for p in sweep.tradeoff_points]
-    assert [p.name for p in figure_sections(replace(sweep, tradeoff_points=none))] == ["tradeoff"]
+    assert "releases" not in ReportContents(replace(sweep, tradeoff_points=none)).figures
