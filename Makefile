@@ -76,8 +76,9 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html, warnings as
 record: $(INSTALLED) ## Train the sweeps of docs/recorded.yaml that are unfinished; record them; write pages
 	$(BIN)/python docs/recorded_pages.py record --storage $(STORAGE) --tracking-uri $(TRACKING)
 
-pages: $(INSTALLED) ## Write docs/claims.md and docs/results.md from the recorded sweeps
+pages: $(INSTALLED) ## Write the docs' claims, results and conformity pages
 	$(BIN)/python docs/recorded_pages.py write
+	$(BIN)/python tests/conformity/test_conformity.py
 
 bench: $(INSTALLED) ## Run the benchmarks; they append to benchmarks/results
 	@for module in $(BENCHMARKS); do \
