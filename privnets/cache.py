@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import platform
 import uuid
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +29,6 @@ def directory() -> Path:
     if configured:
         return Path(configured).expanduser().absolute()
     return platformdirs.user_cache_path("privnets", appauthor=False)
-
-
-@lru_cache
-def processor() -> str:
-    """Returns the model of this machine's processor, for the keys of what is measured here."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def read(path: Path) -> dict[str, NDArray[Any]] | None:

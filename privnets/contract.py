@@ -161,20 +161,6 @@ class Experiment(ABC):
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate of time and memory, without training anything."""
 
-    def estimate_runtime(
-        self, configs: Sequence[ExperimentConfig], device: str = "cpu"
-    ) -> float | None:
-        """Estimates the run time of a stack by training a small part of it.
-
-        The measurement takes a second or two on a CPU. Parts that stacking does not change, and
-        that a small part cannot show, are taken from `cost`.
-
-        Returns:
-            Seconds for the whole stack, with the current number of torch threads; None if the
-            experiment does not support it.
-        """
-        return None
-
     @abstractmethod
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None

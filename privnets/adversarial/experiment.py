@@ -118,12 +118,6 @@ class Adversarial(Experiment):
         """Rough cost: the game, then its evaluation."""
         return cost_model.estimate_cost(_problem(config), _own(config))
 
-    def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
-        """Measures a few steps of a stack's game; see `Experiment.estimate_runtime`."""
-        require_equal_structures(configs)
-        seconds: float = _stages().estimate_runtime([_own(config) for config in configs], device)
-        return seconds
-
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:

@@ -21,29 +21,10 @@ from privnets.adversarial.training.releasers import build_releaser
 from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.contract import Experiment, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
-from privnets.runtime import extrapolate_seconds
 
 _STAGE_SECONDS = 5.0
 _EVALUATED_BYTES = 2**30  # of releases evaluated together
 _GAME_SHARE = 0.5  # of the work, for progress
-_MIN_MEASURED_STEPS = 10
-
-
-def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float:
-    """Seconds of a stack: a few steps of its game are measured, the evaluation is estimated."""
-    problem = problem_of(configs[0])
-    pool, splits = load_pool(problem, configs, device)
-    first = configs[0]
-    whole = max(1, cost_model.count_passes(first) // (first.adversary_steps + 1))
-    # One step of pretraining: only the game is measured, and a step of pretraining is similar.
-    update = {"pretrain_steps": 1, "steps": whole}
-    short = [config.model_copy(update=update) for config in configs]
-
-    def play(steps: int) -> None:
-        Game(problem, short, pool, splits).advance(steps)
-
-    game = extrapolate_seconds(play, least=_MIN_MEASURED_STEPS, whole=whole, device=device)
-    return game + len(configs) * cost_model.evaluation_seconds(problem, first, device)
 
 
 def build_networks(problem: Problem, config: AdversarialConfig) -> list[str]:

@@ -126,12 +126,6 @@ class Membership(Experiment):
         typed = _membership(config)
         return typed.target_model.cost(typed, data.info(typed.data_form))
 
-    def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
-        """Trains a few models of a stack; see `Experiment.estimate_runtime`."""
-        require_equal_structures(configs)
-        typed = [_membership(config) for config in configs]
-        return typed[0].target_model.load_trainer().estimate_seconds(typed, device)
-
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:

@@ -45,10 +45,6 @@ class Trainer(ABC):
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
 
-    @abstractmethod
-    def estimate_seconds(self, configs: Sequence[MembershipConfig], device: str) -> float:
-        """Estimates the run time of a stack; see `Experiment.estimate_runtime`."""
-
 
 @dataclass(frozen=True)
 class Universe:

@@ -19,8 +19,6 @@ _DRAWING = 0.4
 # Neural attackers together cost this many of the smaller one, trained with this batch size for
 # this many steps, of which few networks need more.
 _ATTACKERS, _ATTACK_BATCH, _ATTACK_STEPS = 8, 64, 2_500
-# Share of the networks' core-seconds on a GPU.
-_GPU_SHARE = 0.05
 # Releasers whose layers are not dense.
 _NOT_DENSE = ("convolutional", "recurrent", "unet", "fader")
 
@@ -57,8 +55,8 @@ def count_passes(config: AdversarialConfig) -> int:
     return pretraining + config.steps * (config.adversary_steps + 1)
 
 
-def evaluation_seconds(problem: Problem, config: AdversarialConfig, device: str = "cpu") -> float:
-    """Core-seconds to evaluate one member, or seconds of a GPU with one core."""
+def evaluation_seconds(problem: Problem, config: AdversarialConfig) -> float:
+    """Core-seconds to evaluate one member."""
     if config.evaluation == "exact":
         return 0.0
     sizes, profile = problem.split_sizes(config), PROFILES[config.panel]
@@ -72,7 +70,7 @@ def evaluation_seconds(problem: Problem, config: AdversarialConfig, device: str 
     products = steps * _ATTACK_BATCH * _sequence_steps(config, sizes)
     networks = products * _inference_seconds(sizes, problem.spec.network, width) * _ATTACKERS
     networks += steps * _ATTACK_STEP
-    return panel + (networks if device == "cpu" else networks * _GPU_SHARE)
+    return panel + networks
 
 
 def _pass_seconds(

@@ -222,16 +222,15 @@ class SharedModel(TargetModel):
         features: int,
         classes: int,
         device: str,
-        seconds: float = _STAGE_SECONDS,
     ) -> int:
         """Number of models to train at once, on a kind of device such as `cpu`.
 
-        On a CPU it takes about `seconds` and is even, from 2 to `cpu_models`: more would exceed
+        On a CPU it takes a few seconds and is even, from 2 to `cpu_models`: more would exceed
         the cache and lengthen stages, and torch multiplies a single matrix with another kernel,
         which rounds differently.
         """
         if device == "cpu":
-            fitting = int(seconds / self.seconds_per_model(config, features, classes))
+            fitting = int(_STAGE_SECONDS / self.seconds_per_model(config, features, classes))
             return max(2, min(self.cpu_models, fitting // 2 * 2))
         widest = max(features * classes, 8 * config.hidden_units)
         fitting = _GPU_NUMBERS // (config.train_size * widest)

@@ -36,7 +36,6 @@ from privnets.membership.private.guarantee import parameter_noise
 from privnets.membership.training_sets import Indices, training_pairs
 from privnets.membership.trials import Trials
 from privnets.membership.utilities import Utilities
-from privnets.runtime import extrapolate_seconds
 from privnets.statistics.estimates import Estimate
 
 # Training sets per call: enough to amortise the call, few enough for the cache. Constants, since
@@ -50,7 +49,6 @@ _SMALL_DECAY = 1e-3
 _INTERPOLATION_ERROR = 1e-4
 # Squared residuals below this share of the target's mean square may be rounding errors.
 _ROUNDING = 1e-10
-_ESTIMATE_RECORDS = 4
 
 
 class LinearTrainer(Trainer):
@@ -64,19 +62,6 @@ class LinearTrainer(Trainer):
         for done, (config, observed) in enumerate(_observe_all(configs, universe), start=1):
             point = experiment.point(config, evaluate(config, observed))
             yield Stage(done / len(configs), (point,), dict)
-
-    def estimate_seconds(self, configs: Sequence[MembershipConfig], device: str) -> float:
-        """Extrapolates from few attacked records."""
-        universe = Universe.load(configs[0], device)
-
-        def work(records: int) -> None:
-            reduced = [config.model_copy(update={"records": records}) for config in configs]
-            for config, observed in _observe_all(reduced, universe):
-                evaluate(config, observed)
-
-        return extrapolate_seconds(
-            work, least=_ESTIMATE_RECORDS, whole=configs[0].records, device=device
-        )
 
 
 @dataclass(frozen=True)

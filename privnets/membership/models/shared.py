@@ -21,7 +21,7 @@ from privnets.membership import leakage
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import evaluate
 from privnets.membership.leakage import Sides, shared_sides
-from privnets.membership.models import SharedModel, evaluation_seconds
+from privnets.membership.models import SharedModel
 from privnets.membership.observations import (
     Observations,
     Trainer,
@@ -31,14 +31,11 @@ from privnets.membership.observations import (
 from privnets.membership.outputs import Outputs, Predictor, TrainingDesign, observe_outputs
 from privnets.membership.private.guarantee import parameter_noise
 from privnets.points import Replicate
-from privnets.runtime import extrapolate_seconds
 
 # More parameters need more draws for a covariance than can be trained.
 _MAX_COVARIANCE = 256
 # Numbers that the inputs and activations of one chunk may hold: on CPUs, as a cache does.
 _CHUNK_NUMBERS = {"cpu": 2**18, "cuda": 2**24}
-# A run-time estimate takes few steps (mlp) or trains few models (logistic).
-_ESTIMATE_STEPS, _ESTIMATE_SECONDS = 5, 0.2
 
 
 @dataclass(frozen=True)
@@ -115,32 +112,6 @@ class SharedTrainer(Trainer):
             queue.train(count)
             points = tuple(experiment.point(config, r) for config, r in queue.pop_finished())
             yield Stage(queue.done, points, queue.state)
-
-    def estimate_seconds(self, configs: Sequence[MembershipConfig], device: str) -> float:
-        """Extrapolates training from few steps or models; adds the estimate for the attacks."""
-        first, universe = configs[0], Universe.load(configs[0], device)
-        features, classes = universe.x.shape[1], universe.classes
-        kind, models = universe.x.device.type, len(configs) * first.draws
-        has_steps = "steps" not in first.redundant_fields()
-        limit = {} if has_steps else {"seconds": _ESTIMATE_SECONDS}
-        count = min(models, self.model.models_at_once(first, features, classes, kind, **limit))
-        designs = [
-            TrainingDesign.draw(c, universe.size) for c in configs[: -(-count // first.draws)]
-        ]
-        counts = [min(first.draws, count - i * first.draws) for i in range(len(designs))]
-
-        parts = [(d, range(n)) for d, n in zip(designs, counts, strict=True)]
-        batch = make_batch(parts, universe)
-
-        def work(steps: int) -> None:
-            self.fit(replace(batch, steps=steps))
-
-        whole = first.steps if has_steps else 1
-        seconds = extrapolate_seconds(work, least=_ESTIMATE_STEPS, whole=whole, device=device)
-        attacks = evaluation_seconds(
-            first, self.model.parameters(first, features, classes), classes
-        )
-        return seconds * models / count + len(configs) * attacks
 
     def observe(
         self, design: TrainingDesign, flat: Tensor, unconverged: int, universe: Universe

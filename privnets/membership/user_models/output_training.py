@@ -24,7 +24,6 @@ from privnets.audit.model_signals import choose_limit
 from privnets.contract import Experiment, Stage, State
 from privnets.membership.config import MembershipConfig, metric_keys
 from privnets.membership.evaluation import evaluate
-from privnets.membership.models import evaluation_seconds
 from privnets.membership.observations import Trainer, Universe
 from privnets.membership.outputs import (
     Outputs,
@@ -38,8 +37,6 @@ from privnets.points import Replicate
 
 STAGE_SECONDS: Final = 5.0
 """Approximate time between two progress reports."""
-# A shorter measurement is repeated, as its first run includes imports.
-_SHORT_SECONDS: Final = 0.5
 
 
 class UserCodeError(Exception):
@@ -155,23 +152,6 @@ class OutputTrainer(Trainer):
             )
             outputs = predictions = None
             yield Stage((index + 1) / len(configs), (experiment.point(config, replicate),), dict)
-
-    def estimate_seconds(self, configs: Sequence[MembershipConfig], device: str) -> float:
-        """Extrapolates the training of one model, or of a few at once."""
-        request = OutputRequest.draw(configs[0], Universe.load(configs[0], device))
-        count = min(configs[0].draws, self.models_at_once(request, math.inf, device))
-        seconds = 0.0
-        for _ in range(2):
-            start = time.monotonic()
-            try:
-                self.fit(request, range(count), device)
-            except UserCodeError:
-                break
-            seconds = time.monotonic() - start
-            if seconds > _SHORT_SECONDS:
-                break
-        each = seconds * configs[0].draws / count + evaluation_seconds(configs[0])
-        return len(configs) * each
 
     def describe_lack(self, request: OutputRequest, models: range, trained: Tensor) -> str | None:
         """Reason why outputs are no answer: some are NaN, or predicted numbers are infinite."""
