@@ -107,8 +107,10 @@ class Connection(AbstractContextManager["Connection"]):
     _undo: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def __post_init__(self) -> None:
-        """Notes the servers of a Ray that was started here."""
-        self._servers = _own_servers() if self.started else {}
+        """Notes the servers of a Ray that was started here; none outside Linux."""
+        paths = Path("/proc").glob("[0-9]*/stat") if self.started else ()
+        names = {path: _server_name(path) for path in paths}
+        self._servers = {name: path for path, name in names.items() if name is not None}
 
     def machines(self) -> list[Machine]:
         """Returns the machines that are alive now."""
@@ -319,9 +321,15 @@ def _shut_down() -> None:
     Ray ends this process if another thread frees such a reference while Ray shuts down, and Python
     frees those in reference cycles in whichever thread happens to collect garbage.
     """
-    with _without_garbage_collection(), _keeping_sigterm():
-        gc.collect()
-        ray.shutdown()
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with _keeping_sigterm():
+            gc.collect()
+            ray.shutdown()
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 @contextmanager
@@ -349,12 +357,6 @@ def _keeping_sigterm() -> Iterator[None]:
         restore()
 
 
-def _own_servers() -> dict[str, Path]:
-    """Living servers of the Ray that this process started, by name; none outside Linux."""
-    own = {path: _server_name(path) for path in Path("/proc").glob("[0-9]*/stat")}
-    return {name: path for path, name in own.items() if name is not None}
-
-
 def _server_name(path: Path) -> str | None:
     """Name of a living server that this process started, from its /proc/PID/stat."""
     with suppress(OSError):  # it has ended
@@ -363,17 +365,6 @@ def _server_name(path: Path) -> str | None:
         if name in _SERVERS and state != "Z" and int(parent) == os.getpid():
             return name
     return None
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            gc.enable()
 
 
 @contextmanager

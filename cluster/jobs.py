@@ -189,7 +189,13 @@ class JobClient:
         except requests.RequestException as error:
             raise UnreachableError(_describe_failure(self.address, error)) from error
         if response.status_code in (401, 403):
-            raise ConnectError(_describe_rejection(self.address) + _proxy_hint(self.address))
+            fault = f"requires the cluster's token, and none is set: {_TOKEN_ADVICE}"
+            if read_token() is not None:
+                source = "~/.ray/auth_token"
+                source = f"the file of {TOKEN_PATH}" if os.environ.get(TOKEN_PATH) else source
+                source = TOKEN if os.environ.get(TOKEN, "").strip() else source
+                fault = f"rejects the token in {source}: {_TOKEN_ADVICE}"
+            raise ConnectError(f"{self.address} {fault}{_proxy_hint(self.address)}")
         return response
 
 
@@ -256,17 +262,6 @@ def _job(job_id: str, entry: Mapping[str, Any]) -> Job:
         entry.get("metadata") or {},
         entry.get("driver_node_id"),
     )
-
-
-def _describe_rejection(address: str) -> str:
-    if read_token() is None:
-        return f"{address} requires the cluster's token, and none is set: {_TOKEN_ADVICE}"
-    source = (
-        "the file of RAY_AUTH_TOKEN_PATH" if os.environ.get(TOKEN_PATH) else "~/.ray/auth_token"
-    )
-    if os.environ.get(TOKEN, "").strip():
-        source = TOKEN
-    return f"{address} rejects the token in {source}: {_TOKEN_ADVICE}"
 
 
 def _describe_failure(address: str, error: Exception) -> str:

@@ -1,14 +1,16 @@
-"""Calls of a function on every node of a cluster, within a bounded time."""
+"""Nodes of a cluster: calls of a function on every one, and demand for one more."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import ray
 from ray.exceptions import RayError, RayTaskError
+from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.connection import Machine, alive_nodes
@@ -84,6 +86,24 @@ def node_names(machines: Iterable[Machine]) -> dict[Machine, str]:
         else f"{machine.name}, {machine.node[:_NAME_LENGTH]}"
         for machine in listed
     }
+
+
+@contextmanager
+def demand_node(bundle: Mapping[str, float]) -> Iterator[None]:
+    """Demands room for one pack while the block runs, and holds that room if there is some.
+
+    Ray's autoscalers start nodes for placement groups that wait, as Tune's pending trials do. A
+    driver that dies takes its demand along, unlike with `ray.autoscaler.sdk.request_resources`.
+
+    Args:
+        bundle: Amounts of Ray's resources, as `{"CPU": 1}`.
+    """
+    group = placement_group([dict(bundle)]) if bundle else None
+    try:
+        yield
+    finally:
+        if group is not None:
+            remove_placement_group(group)
 
 
 def _call(function: Callable[..., T], *args: object) -> T | NoAnswer:

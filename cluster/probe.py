@@ -68,7 +68,12 @@ def check_head(address: str, is_own: bool = False) -> None:
             "(gcs_server.out), and try again"
         )
     if result == "foreign":
-        raise ConnectError(_explain_foreign(address))
+        raise ConnectError(
+            f"the server at {address} is not the head of a Ray, whose address is HOST:6379 by "
+            f"default, or the two sides do not agree on TLS: {_TLS} is "
+            f"{'set' if _uses_tls() else 'not set'} here, and must be, with "
+            f"{', '.join(_TLS_FILES)}, as on the cluster's nodes"
+        )
     if result == "rejected":
         fault = "rejects this token" if token else "requires a token, and none is set"
         raise ConnectError(
@@ -186,15 +191,6 @@ def _find_token(address: str, is_own: bool) -> str | None:
     return token
 
 
-def _explain_foreign(address: str) -> str:
-    setting = f"{_TLS} is {'set' if _uses_tls() else 'not set'} here"
-    return (
-        f"the server at {address} is not the head of a Ray, whose address is HOST:6379 by default, "
-        f"or the two sides do not agree on TLS: {setting}, and must be, with "
-        f"{', '.join(_TLS_FILES)}, as on the cluster's nodes"
-    )
-
-
 def _uses_tls() -> bool:
     return os.environ.get(_TLS, "0").lower() in ("1", "true")
 
@@ -205,16 +201,15 @@ def _channel(address: str) -> grpc.Channel:
     options = [("grpc.enable_http_proxy", int(os.environ.get(_USE_PROXY, "0") in ("1", "true")))]
     if not _uses_tls():
         return grpc.insecure_channel(address, options)
-    authority, certificate, key = map(_content, _TLS_FILES)
+    contents = []
+    for variable in _TLS_FILES:
+        path = os.environ.get(variable)
+        if not path:
+            raise ConnectError(f"{_TLS} is set, and {variable} is not: Ray needs all three files")
+        try:
+            contents.append(Path(path).read_bytes())
+        except OSError as error:
+            raise ConnectError(f"{variable}={path}: {error.strerror}") from error
+    authority, certificate, key = contents
     credentials = grpc.ssl_channel_credentials(authority, key, certificate)
     return grpc.secure_channel(address, credentials, options)
-
-
-def _content(variable: str) -> bytes:
-    path = os.environ.get(variable)
-    if not path:
-        raise ConnectError(f"{_TLS} is set, and {variable} is not: Ray needs all three files")
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConnectError(f"{variable}={path}: {error.strerror}") from error

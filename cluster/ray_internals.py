@@ -1,22 +1,16 @@
-"""The five private parts of Ray that this project uses, each because there is no public form.
+"""The four private parts of Ray that this project uses, each because there is no public form.
 
 A version of Ray without one of them loses what the function says, and nothing else.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 from unittest.mock import patch
-
-import ray
-
-_GCS_SECONDS: Final = 5
 
 
 @contextmanager
@@ -77,38 +71,6 @@ def count_local_resources(object_store_bytes: int) -> Mapping[str, float]:
     spec.resolve(is_head=True, node_ip_address="127.0.0.1")
     resources: Mapping[str, float] = spec.to_resource_dict()
     return resources
-
-
-@dataclass(frozen=True)
-class AutoscalerReport:
-    """Report of a cluster's autoscaler.
-
-    Attributes:
-        infeasible: Demands that the newer autoscaler cannot meet; its public status omits them.
-        node_types: Types of nodes that the older one knows, by its own names.
-    """
-
-    infeasible: list[dict[str, float]] = field(default_factory=list)
-    node_types: tuple[str, ...] = ()
-
-
-def autoscaler_report() -> AutoscalerReport:
-    """Returns the report of a cluster's autoscaler; an empty one where this Ray has none.
-
-    Raises:
-        ray.exceptions.RpcError: If the head does not answer in time.
-    """
-    raylet, messages = _find("ray._raylet"), _find("ray.core.generated.autoscaler_pb2")
-    if raylet is None or messages is None or not hasattr(raylet, "GcsClient"):
-        return AutoscalerReport()
-    client = raylet.GcsClient(ray.get_runtime_context().gcs_address)
-    reply = messages.GetClusterStatusReply()
-    reply.ParseFromString(client.get_cluster_status(timeout_s=_GCS_SECONDS))
-    groups = reply.autoscaling_state.infeasible_gang_resource_requests
-    infeasible = [dict(r.resources_bundle) for group in groups for r in group.requests]
-    older = json.loads(client.internal_kv_get(b"__autoscaling_status", None, _GCS_SECONDS) or b"{}")
-    types = (older.get("autoscaler_report") or {}).get("active_nodes") or {}
-    return AutoscalerReport(infeasible, tuple(types))
 
 
 def _find(module: str) -> Any:

@@ -132,7 +132,11 @@ def run_command(
         f"output=$({_entrypoint(spec)}); code=$?; "
         f"printf '\\n%s begin\\n%s\\n%s end %d\\n' {mark} \"$output\" {mark} $code"
     )
-    _forget_ended_commands(client)
+    with suppress(ClusterError):  # earlier commands only fill the cluster's list
+        for job in client.list_jobs():
+            is_old = job.ended is not None and time.time() - job.ended > _KEEP_SECONDS
+            if job.job_id.startswith(_COMMAND_PREFIX) and is_old:
+                client.delete(job.job_id)
     try:
         _start(client, spec, capture, job_id)
         deadline = time.monotonic() + timeout
@@ -172,7 +176,10 @@ def _archive_files(spec: JobSpec) -> Iterator[tuple[str, bytes]]:
         yield name, content
     yield _LAUNCHER, Path(__file__).with_name(_LAUNCHER).read_bytes()
     for package in spec.packages:
-        folder = _package_folder(package)
+        module = find_spec(package)  # without importing it
+        if module is None or module.origin is None:
+            raise ModuleNotFoundError(f"the package {package} is not installed here")
+        folder = Path(module.origin).parent
         for path in folder.rglob("*"):
             relative = path.relative_to(folder)
             is_hidden = any(part.startswith((".", "__pycache__")) for part in relative.parts)
@@ -180,14 +187,6 @@ def _archive_files(spec: JobSpec) -> Iterator[tuple[str, bytes]]:
                 yield f"{package}/{relative.as_posix()}", path.read_bytes()
     if spec.distribution is not None:
         yield from _metadata_files(spec.distribution)
-
-
-def _package_folder(package: str) -> Path:
-    """Directory of an installed package, found without importing it."""
-    module = find_spec(package)
-    if module is None or module.origin is None:
-        raise ModuleNotFoundError(f"the package {package} is not installed here")
-    return Path(module.origin).parent
 
 
 def _metadata_files(name: str) -> Iterator[tuple[str, bytes]]:
@@ -219,15 +218,6 @@ def _start(client: JobClient, spec: JobSpec, entrypoint: str, job_id: str | None
         environment=spec.environment,
         metadata=spec.metadata,
     )
-
-
-def _forget_ended_commands(client: JobClient) -> None:
-    """Removes earlier commands from the cluster's list; a failure to do so is harmless."""
-    with suppress(ClusterError):
-        for job in client.list_jobs():
-            is_old = job.ended is not None and time.time() - job.ended > _KEEP_SECONDS
-            if job.job_id.startswith(_COMMAND_PREFIX) and is_old:
-                client.delete(job.job_id)
 
 
 def _output(log: str, mark: str) -> CommandOutput:

@@ -6,8 +6,9 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import mlflow
 import sqlalchemy
@@ -92,7 +93,7 @@ def check_server(uri: str) -> None:
         TrackingError: If it does not.
     """
     _set_environment()
-    with translate_errors(uri), _environment(_QUICK):
+    with translate_errors(uri), patch.dict(os.environ, _QUICK):
         MlflowClient(uri).search_experiments(max_results=1)
 
 
@@ -128,9 +129,14 @@ def translate_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except expected as error:
+        failure = TrackingError(f"{uri}: {error}")
+        if is_server(uri):
+            failure = _explain_server_error(uri, error)
+        if isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE":
+            failure = RejectedRecordError(str(failure))
         text = f"{uri} {error}"
         # A cause that contains credentials would show them in the traceback.
-        raise _translate(uri, error) from (error if redact(text) == text else None)
+        raise failure from (error if redact(text) == text else None)
 
 
 def check_database(uri: str) -> None:
@@ -167,38 +173,26 @@ def _set_environment() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for a block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _translate(uri: str, error: Exception) -> TrackingError:
-    failure = (
-        _explain_server_error(uri, error) if is_server(uri) else TrackingError(f"{uri}: {error}")
-    )
-    invalid = isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
-    return RejectedRecordError(str(failure)) if invalid else failure
-
-
 def _explain_server_error(uri: str, error: Exception) -> TrackingError:
-    status = _http_status(error)
+    status = None
+    if isinstance(error, exceptions.HTTPError) and error.response is not None:
+        status = int(error.response.status_code)
+    elif isinstance(error, MlflowException):
+        status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
     if status in (_UNAUTHORIZED, _FORBIDDEN):
         return _rejection(uri, status, str(error))
     # MLflow wraps errors of requests, which wrap errors of urllib3, and so on.
     chain = list(_causes(error))
     if any(isinstance(e, exceptions.ConnectionError | exceptions.Timeout) for e in chain):
+        reason = _innermost_text(chain)
+        if any(isinstance(e, TimeoutError | exceptions.Timeout) for e in chain):
+            reason = "timed out"
+        if any(isinstance(e, NameResolutionError) for e in chain):
+            reason = "no such host"
+        if any(isinstance(e, ConnectionRefusedError) for e in chain):
+            reason = "connection refused"
         return TrackingError(
-            f"no MLflow server answers at {uri} ({_network_reason(chain)})",
+            f"no MLflow server answers at {uri} ({reason})",
             "start it, or leave --tracking-uri out and publish later with `sweeps sync`",
         )
     malformed = (exceptions.RetryError, exceptions.ContentDecodingError, *_MALFORMED_RESPONSE)
@@ -207,14 +201,6 @@ def _explain_server_error(uri: str, error: Exception) -> TrackingError:
             f"{uri} does not answer as an MLflow server: {_innermost_text(chain)}."
         )
     return TrackingError(f"{uri}: {' '.join(str(error)[:_MAX_MESSAGE].split())}")
-
-
-def _http_status(error: Exception) -> int | None:
-    if isinstance(error, exceptions.HTTPError) and error.response is not None:
-        return int(error.response.status_code)
-    if isinstance(error, MlflowException):
-        return int(error.get_http_status_code())  # type: ignore[no-untyped-call]
-    return None
 
 
 def _rejection(uri: str, status: int, response: str) -> TrackingError:
@@ -240,16 +226,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         reason = getattr(error, "reason", None)
         linked = error.__cause__ or error.__context__
         error = linked or (reason if isinstance(reason, BaseException) else None)
-
-
-def _network_reason(chain: list[BaseException]) -> str:
-    if any(isinstance(error, ConnectionRefusedError) for error in chain):
-        return "connection refused"
-    if any(isinstance(error, NameResolutionError) for error in chain):
-        return "no such host"
-    if any(isinstance(error, TimeoutError | exceptions.Timeout) for error in chain):
-        return "timed out"
-    return _innermost_text(chain)
 
 
 def _innermost_text(chain: list[BaseException]) -> str:

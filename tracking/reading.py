@@ -188,8 +188,13 @@ def _differences(point: TradeoffPoint, run: Run, shown: set[str]) -> list[str]:
     own = {key: value for key, value in ours.metrics.items() if key in shown}
     differences += _unequal("", own, theirs.metrics)
     ends = {name: c.values[-1] for name, c in training_curves(point).items() if c.values}
-    differences += _unequal(runs.CURVES, ends, _curves(run))
     values = run.data.metrics.items()
+    recorded = {
+        key.removeprefix(runs.CURVES): _restore_infinity(value)
+        for key, value in values
+        if key.startswith(runs.CURVES)
+    }
+    differences += _unequal(runs.CURVES, ends, recorded)
     defined = [k for k, v in values if not (math.isnan(v) or k.startswith(runs.CURVES))]
     if not differences and run.data.tags.get(runs.CONTENT) != digest(point, defined):
         differences.append("metrics that its run does not show differ")
@@ -199,17 +204,11 @@ def _differences(point: TradeoffPoint, run: Run, shown: set[str]) -> list[str]:
 def _unequal(prefix: str, ours: Mapping[str, Scalar], theirs: Mapping[str, Scalar]) -> list[str]:
     differences = []
     for key in sorted(ours.keys() | theirs.keys()):
+        # A missing key counts as NaN: runs of failed points are filled with it.
         mine, other = ours.get(key, math.nan), theirs.get(key, math.nan)
-        if not _same(mine, other):
+        if mine != other and (mine == mine or other == other):
             differences.append(f"{prefix}{key} is {mine!r}, in MLflow {other!r}")
     return differences
-
-
-def _same(mine: Scalar, other: Scalar) -> bool:
-    # A missing key counts as NaN: runs of failed points are filled with it.
-    if isinstance(mine, float) and isinstance(other, float) and mine != mine:
-        return other != other
-    return mine == other
 
 
 def _tag_text(reason: str | None) -> str | None:
@@ -241,16 +240,6 @@ def _metrics(run: Run) -> dict[str, float]:
     values = run.data.metrics.items()
     shown = ((k.removeprefix(OBJECTIVE), v) for k, v in values if not k.startswith(runs.CURVES))
     return {key: _restore_infinity(value) for key, value in shown}
-
-
-def _curves(run: Run) -> dict[str, float]:
-    """The last value of each training curve."""
-    values = run.data.metrics.items()
-    return {
-        key.removeprefix(runs.CURVES): _restore_infinity(value)
-        for key, value in values
-        if key.startswith(runs.CURVES)
-    }
 
 
 def _restore_infinity(value: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from mlflow import MlflowClient
@@ -284,7 +284,13 @@ def _fill_run(
     for is_last in (False, False, True):
         try:
             client.log_batch(run_id, record.metrics(sorted(columns)), record.params)
-            _log_files(client, run_id, record.files)
+            if record.files:
+                with tempfile.TemporaryDirectory() as folder:
+                    for name, content in record.files.items():
+                        path = Path(folder, name)
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        path.write_bytes(content)
+                    client.log_artifacts(run_id, folder)
             client.set_terminated(run_id, record.status, record.ended)
         except MlflowException:
             # Another process recorded the same point and kept its own run; the next read shows it.
@@ -306,14 +312,3 @@ def _update_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> 
             client.delete_tag(run_id, key)
     new = [RunTag(key, text) for key, text in tags.items() if key != runs.RECORDED_AT]
     client.log_batch(run_id, tags=new)
-
-
-def _log_files(client: MlflowClient, run_id: str, files: Mapping[PurePosixPath, bytes]) -> None:
-    if not files:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        client.log_artifacts(run_id, folder)

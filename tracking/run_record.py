@@ -151,6 +151,10 @@ def build_run_record(
         files[TABLE_FILE] = _metrics_table(point.metrics)
     if roc := {n: c for n, c in point.curves.items() if n.startswith(runs.ROC)}:
         files[ROC_FILE] = _roc_table(roc)
+    for name in files:
+        path = PurePosixPath(name)
+        if not name or path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"an artifact's name must be a path inside the run; got {name!r}.")
     keys = frozenset(
         OBJECTIVE + key if key in objectives else key
         for key, value in point.metrics.items()
@@ -162,7 +166,7 @@ def build_run_record(
         config=_config_tag(point.config),
         keys=keys,
         content=digest(point, keys),
-        files={_relative_path(name): content for name, content in files.items()},
+        files={PurePosixPath(name): content for name, content in files.items()},
         params=_parameters(point.config, log_scaled, unused),
         labels=labels,
     )
@@ -242,18 +246,6 @@ def truncate(text: str, length: int = MAX_TAG) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def _relative_path(name: str) -> PurePosixPath:
-    """Returns the relative path of an artifact.
-
-    Raises:
-        ValueError: If the path would leave the run.
-    """
-    path = PurePosixPath(name)
-    if not name or path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"an artifact's name must be a path inside the run; got {name!r}.")
-    return path
-
-
 def _config_tag(config: Mapping[str, Scalar]) -> str:
     """Returns a configuration as JSON, with `Infinity` for infinity."""
     if undefined := [name for name, value in config.items() if value != value]:
@@ -275,18 +267,14 @@ def _parameters(
         text = value if isinstance(value, str) else json.dumps(value)
         parameters.append(Param(field, truncate(text, MAX_PARAM)))
         if field in log_scaled and value is not None:
-            parameters.append(Param(f"log10_{field}", repr(_log10(field, value))))
+            if not isinstance(value, (int, float)) or not value >= 0:
+                raise ValueError(
+                    f"a log-scaled field must be a number of at least 0; {field} is {value!r}."
+                )
+            exponent = math.log10(value) if value > 0 else LOG10_OF_ZERO
+            exponent = LOG10_OF_INFINITY if value == math.inf else exponent
+            parameters.append(Param(f"log10_{field}", repr(exponent)))
     return parameters
-
-
-def _log10(field: str, value: Scalar) -> float:
-    if not isinstance(value, (int, float)) or not value >= 0:
-        raise ValueError(
-            f"a log-scaled field must be a number of at least 0; {field} is {value!r}."
-        )
-    if value == math.inf:
-        return LOG10_OF_INFINITY
-    return math.log10(value) if value > 0 else LOG10_OF_ZERO
 
 
 def _run_name(point: TradeoffPoint, fields: Sequence[str]) -> str:
@@ -299,12 +287,9 @@ def _run_name(point: TradeoffPoint, fields: Sequence[str]) -> str:
         names = ["".join(part[0] for part in re.findall("[^_.]+", field)) for field in fields]
         if len({*names}) < len(names):
             names = list(fields)
-    values = (_short(point.config.get(field)) for field in fields)
-    parts = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
+    parts = []
+    for name, field in zip(names, fields, strict=True):
+        value = point.config.get(field)
+        text = f"{value:g}" if isinstance(value, float) else json.dumps(value)
+        parts.append(f"{name}={value if isinstance(value, str) else text}")
     return truncate(" ".join(parts), 250) or point.point_id
-
-
-def _short(value: Scalar) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value)

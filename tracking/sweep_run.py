@@ -126,7 +126,10 @@ def update_parent(client: MlflowClient, run_id: str, sweep: str, update: SweepUp
     tags = dict(update.tags)
     if update.headline:
         study = client.get_experiment(run.info.experiment_id).name
-        picture = _show_file(run_id, update.picture) if update.picture else ""
+        picture = ""
+        if name := update.picture:
+            # MLflow's pages drop pictures within a text. This address is that of their downloads.
+            picture = f"\n\n![{name}](get-artifact?path={quote(name)}&run_uuid={run_id})"
         tags[runs.NOTE] = _note(sweep, study, update.headline + picture)
     new = {key: value for key, value in update.params.items() if key not in run.data.params}
     client.log_batch(
@@ -171,14 +174,6 @@ def _runs_page(experiment_id: str) -> str:
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
 
 
-def _show_file(run_id: str, name: str) -> str:
-    """Markdown of a picture among a run's files.
-
-    MLflow's pages drop pictures within a text. This relative address is that of their downloads.
-    """
-    return f"\n\n![{name}](get-artifact?path={quote(name)}&run_uuid={run_id})"
-
-
 def _data_input(name: str, fingerprint: str) -> DatasetInput:
     """A data set as an input of a run; MLflow limits the length of its digest."""
     short = hashlib.sha256(fingerprint.encode()).hexdigest()[:_MAX_DIGEST]
@@ -198,7 +193,13 @@ def _note(sweep: str, study: str, headline: str = "") -> str:
 
 def _search_parents(client: MlflowClient, sweep: str, study: str | None) -> list[Run]:
     condition = f"tags.{runs.KIND} = 'sweep' and tags.{runs.SWEEP} = {runs.quoted(sweep)}"
-    ids = _experiment_ids(client, study)
+    if study is None:
+        experiments = runs.all_pages(client.search_experiments, lambda found: found.experiment_id)
+        ids = [experiment.experiment_id for experiment in experiments]
+    else:
+        experiment = client.get_experiment_by_name(study)
+        is_active = experiment is not None and experiment.lifecycle_stage == "active"
+        ids = [experiment.experiment_id] if experiment is not None and is_active else []
     found = runs.search_runs(client, ids, condition) if ids else ()
     parents = sorted(found, key=lambda run: (runs.recorded_at(run.data.tags), run.info.run_id))
     if len({run.info.experiment_id for run in parents}) > 1:
@@ -208,16 +209,6 @@ def _search_parents(client: MlflowClient, sweep: str, study: str | None) -> list
 
 def _parent(run: Run) -> ParentRun:
     return ParentRun(str(run.info.experiment_id), str(run.info.run_id), run.data.tags)
-
-
-def _experiment_ids(client: MlflowClient, study: str | None) -> list[str]:
-    if study is not None:
-        experiment = client.get_experiment_by_name(study)
-        if experiment is None or experiment.lifecycle_stage != "active":
-            return []
-        return [experiment.experiment_id]
-    experiments = runs.all_pages(client.search_experiments, lambda found: found.experiment_id)
-    return [experiment.experiment_id for experiment in experiments]
 
 
 def _get_or_create_experiment(client: MlflowClient, name: str, uri: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -47,30 +47,25 @@ def sync(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = None
     manifest = read_manifest(ledger)
     uri = tracking.resolve_uri(choose_tracking_uri(manifest, tracking_uri))
     tracking.check(uri)
-    published = publish_all(
-        ledger,
-        manifest,
-        uri,
-        lambda: write_summary(ledger, Result.read(ledger)),
-        _progress(manifest.plan.points),
-    )
-    typer.echo(f"{format_count(published.points, 'point')} of {sweep} are in {redact(uri)}")
-    if not published.whole:
-        say(f"Error: {published.error}", err=True)
-        raise typer.Exit(1)
-
-
-def _progress(points: int) -> Callable[[int], None]:
-    """Returns a function that prints how many points were sent, every few seconds."""
     printed = time.monotonic()
 
     def show(sent: int) -> None:
         nonlocal printed
         if time.monotonic() - printed >= _PROGRESS_SECONDS:
             printed = time.monotonic()
-            typer.echo(f"{sent:,} of {points:,} points", err=True)
+            typer.echo(f"{sent:,} of {manifest.plan.points:,} points", err=True)
 
-    return show
+    published = publish_all(
+        ledger,
+        manifest,
+        uri,
+        lambda: write_summary(ledger, Result.read(ledger)),
+        show,
+    )
+    typer.echo(f"{format_count(published.points, 'point')} of {sweep} are in {redact(uri)}")
+    if not published.whole:
+        say(f"Error: {published.error}", err=True)
+        raise typer.Exit(1)
 
 
 def verify(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from json import dumps
 from pathlib import Path
 from shutil import rmtree
@@ -65,12 +65,15 @@ def points(
     result = _open(sweep, storage, address=address) if tracking_uri is None else None
     if result is not None:
         frame, metrics, fields = result.points, list(result.objectives), result.swept_fields
-    else:
+    else:  # MLflow does not record which metrics are objectives
         frame = tracking.load_points(sweep, tracking_uri)
-        metrics, fields = _headline_metrics(frame), varying_fields(frame)
+        reported = [str(c) for c in frame.columns if f"{c}.ci_low" in frame.columns]
+        overall = [m for m in reported if m.count("/") == 1]
+        metrics = [m for m in overall if m.startswith(("privacy/", "utility/"))][:_MLFLOW_METRICS]
+        fields = varying_fields(frame)
     if output is None:
         print_table(points_table(frame, metrics, fields))
-    if output is not None:
+    else:
         _save(frame, output)
     _print_pending(result)
 
@@ -119,7 +122,9 @@ def pareto(
         raise InputError(str(error)) from error
     print_table(front_table(front, objectives, result.swept_fields))
     excluded = count_exclusions(result, objectives, include_flagged=include_flagged)
-    typer.echo(_count_excluded(front, excluded))
+    causes = [f"{number} {cause}" for cause, number in excluded.items() if number]
+    size = format_count(len(front), "point")
+    typer.echo(f"{size} on the front; excluded: {', '.join(causes) or 'none'}")
     remarks = front_remarks(result, front, objectives, include_flagged=include_flagged)
     for line in (*remarks, *_hypervolume(result, objectives, include_flagged), *answers):
         say_sentence(line)
@@ -319,13 +324,6 @@ def _parse_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objec
     return objectives
 
 
-def _headline_metrics(frame: pd.DataFrame) -> list[str]:
-    """Metrics for the terminal: MLflow does not record which ones are objectives."""
-    reported = [str(c) for c in frame.columns if f"{c}.ci_low" in frame.columns]
-    overall = [m for m in reported if m.count("/") == 1 and m.startswith(("privacy/", "utility/"))]
-    return overall[:_MLFLOW_METRICS]
-
-
 def _save(frame: pd.DataFrame, path: Path) -> None:
     save_frame(frame, path)
     typer.echo(f"{format_count(len(frame), 'point')} saved in {path}")
@@ -337,12 +335,6 @@ def _print_pending(result: Result | None) -> None:
         own = names_user_files(result.study)  # `resume` refuses to run what only the storage names
         command = f"sweeps run STUDY --name {sweep}" if own else f"sweeps resume {sweep}"
         typer.echo(f"{result.pending} of {total} unfinished; continue with: {command}")
-
-
-def _count_excluded(front: pd.DataFrame, excluded: Mapping[str, int]) -> str:
-    causes = [f"{number} {cause}" for cause, number in excluded.items() if number]
-    size = format_count(len(front), "point")
-    return f"{size} on the front; excluded: {', '.join(causes) or 'none'}"
 
 
 def _plot(function: str, *arguments: object, path: Path) -> None:

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
@@ -42,7 +42,7 @@ from sweeps.planning.continuation import (
     require_packaged_names,
 )
 from sweeps.planning.costs import check_confirmed
-from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
+from sweeps.planning.plan import Plan, make_plan, set_budget
 from sweeps.remote.environment import SUBMIT_COMMAND
 from sweeps.remote.status import status_file
 from sweeps.store.filesystem import DEFAULT_STORAGE, absolute_storage
@@ -115,8 +115,7 @@ def resume(
     `--set resources.concurrency=2`. The exit codes are those of `sweeps run`.
     """
     directory = absolute_storage(storage or DEFAULT_STORAGE)
-    ledger = Ledger(directory, sweep)
-    manifest = read_manifest(ledger)
+    manifest = read_manifest(Ledger(directory, sweep))
     require_packaged_names(manifest)  # before overrides are checked, which imports what it names
     for change in set_ or ():
         if not change.strip().startswith("resources."):
@@ -125,7 +124,7 @@ def resume(
                 f"To add points or replicates: sweeps extend {sweep}"
             )
     study = set_budget(load(manifest.study, set_ or ()), _read_budget(budget))
-    plan = add_recorded_asks(replan(manifest.model_copy(update={"study": study})), ledger)
+    plan = replan(manifest.model_copy(update={"study": study}))
     _run_plan(plan, sweep, directory, tracking_uri, address, manifest=manifest, quiet=quiet)
 
 
@@ -155,13 +154,11 @@ def extend(
     `sweeps run`.
     """
     directory = absolute_storage(storage or DEFAULT_STORAGE)
-    ledger = Ledger(directory, sweep)
-    manifest = read_manifest(ledger)
+    manifest = read_manifest(Ledger(directory, sweep))
     base = None if study is None else load(study)
     limit = _read_budget(budget)
     plan = plan_extension(manifest, num_points, replicates, set_ or (), base, limit)
     check_confirmed(plan.study, plan.samples, yes)
-    plan = add_recorded_asks(plan, ledger)
     _run_plan(
         plan, sweep, directory, tracking_uri, address,
         manifest=manifest, extends=True, quiet=quiet,
@@ -191,8 +188,17 @@ def _run_plan(
     """
     uri = tracking_uri if manifest is None else choose_tracking_uri(manifest, tracking_uri)
     with _closed_output_allowed():
-        _announce(plan, sweep, quiet)
+        for note in plan.notes:
+            say(f"Note: {note}", err=True)
+        if not quiet:
+            size = f"{format_count(plan.size, 'point')}, {format_count(plan.trainings, 'training')}"
+            bound = "at most " if plan.is_adaptive else ""
+            typer.echo(f"sweep {sweep}: {bound}{size}", err=True)
     resume_command = _resume_command(plan, sweep, storage, tracking_uri, address)
+
+    def print_address(address: str) -> None:
+        print_line(f"Ray's dashboard: {address}")  # The display moves below it.
+
     try:
         with display_progress(quiet=quiet) as show, status_file(sweep, storage):
             outcome = execute(
@@ -206,7 +212,7 @@ def _run_plan(
                 resume_command=resume_command,
                 extends=extends,
                 reuse=reuse,
-                on_dashboard=_print_dashboard if dashboard else None,
+                on_dashboard=print_address if dashboard else None,
             )
     except KeyboardInterrupt as stop:
         with _closed_output_allowed():
@@ -245,20 +251,6 @@ def _redirect_closed_output() -> None:
             os.close(null)
 
 
-def _print_dashboard(address: str) -> None:
-    print_line(f"Ray's dashboard: {address}")  # The display moves below it.
-
-
-def _announce(plan: Plan, sweep: str, quiet: bool) -> None:
-    for note in plan.notes:
-        say(f"Note: {note}", err=True)
-    if quiet:
-        return
-    size = f"{format_count(plan.size, 'point')}, {format_count(plan.trainings, 'training')}"
-    bound = "at most " if plan.is_adaptive else ""
-    typer.echo(f"sweep {sweep}: {bound}{size}", err=True)
-
-
 def _print_outcome(
     outcome: RunOutcome, requested: str | None, uri: str, resume_command: str
 ) -> None:
@@ -276,7 +268,9 @@ def _print_outcome(
         print_table(front_table(front, result.objectives, result.swept_fields))
     for remark in front_remarks(result, front):
         say(remark)
-    for warning in _warnings(outcome):
+    lost = (f"pack {pack} failed: {reason}" for pack, reason in outcome.failures.items())
+    ignored = (f"ignored {name}: {reason}" for name, reason in result.unreadable.items())
+    for warning in (*outcome.problems, *lost, *ignored):
         say(f"Warning: {warning}", err=True)
     if outcome.interrupted_by is not None:
         typer.echo(f"Stopped. Continue with:\n  {resume_command}", err=True)
@@ -287,14 +281,6 @@ def _print_outcome(
         points = format_count(result.pending, "point")
         typer.echo(f"{points} without all replicates. Try again with:\n  {resume_command}")
     _print_places(outcome, requested, uri)
-
-
-def _warnings(outcome: RunOutcome) -> Iterator[str]:
-    yield from outcome.problems
-    for pack, reason in outcome.failures.items():
-        yield f"pack {pack} failed: {reason}"
-    for name, reason in outcome.result.unreadable.items():
-        yield f"ignored {name}: {reason}"
 
 
 def _print_places(outcome: RunOutcome, requested: str | None, uri: str) -> None:
@@ -321,15 +307,10 @@ def _print_places(outcome: RunOutcome, requested: str | None, uri: str) -> None:
     elif published.page:
         say(f"MLflow:  {strip_credentials(uri).rstrip('/')}/{published.page}")
     else:
-        is_named = is_submitted or not _is_default_store(uri)
+        is_named = is_submitted
+        with suppress(TrackingError):  # MLFLOW_TRACKING_URI names no store
+            is_named = is_named or uri != tracking.resolve_uri()
         typer.echo(f"MLflow:  {redact(uri)}; open it with: sweeps ui{option if is_named else ''}")
-
-
-def _is_default_store(uri: str) -> bool:
-    try:
-        return uri == tracking.resolve_uri()
-    except TrackingError:  # MLFLOW_TRACKING_URI names no store.
-        return False
 
 
 def _resume_command(

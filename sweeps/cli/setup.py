@@ -20,7 +20,7 @@ from sweeps.cli.options import AnyAddress, Command, CommandGroup, Data, Json, St
 from sweeps.cli.terminal import print_rows, say
 from sweeps.planning.node_data import LIST_SECONDS
 from sweeps.remote.commands import check_remote_path
-from sweeps.remote.doctor import Report, examine_remotely
+from sweeps.remote.doctor import examine_remotely
 from sweeps.remote.environment import is_job_server
 from sweeps.remote.examination import examine
 from sweeps.remote.node_data import (
@@ -55,7 +55,12 @@ def list_datasets(address: AnyAddress = None, data: Data = None, json: Json = Fa
     """
     if address is None:
         os.environ.update(data_variables(data))
-        _print_datasets()
+        rows = []
+        for name in datasets.names():
+            info, state = datasets.info(name), datasets.status(name)
+            about = (f"{info.records:,}", info.task, info.source, info.licence)
+            rows.append((name, *about, state, place_of(name)))
+        print_rows(("name", "records", "task", "source", "licence", "state", "where"), rows)
     else:
         _print_nodes(ask_nodes(address, ["list"], data, LIST_SECONDS, local_data), json)
 
@@ -96,15 +101,6 @@ def fetch_dataset(
     _print_nodes(nodes, json)
 
 
-def _print_datasets() -> None:
-    rows = []
-    for name in datasets.names():
-        info = datasets.info(name)
-        records, state = f"{info.records:,}", datasets.status(name)
-        rows.append((name, records, info.task, info.source, info.licence, state, place_of(name)))
-    print_rows(("name", "records", "task", "source", "licence", "state", "where"), rows)
-
-
 def _download(name: str) -> list[Path]:
     """Fetches a data set, with a progress bar on a terminal."""
     console = Console(stderr=True)
@@ -126,8 +122,14 @@ def _print_nodes(nodes: Mapping[str, NodeData], as_json: bool) -> None:
     if as_json:
         typer.echo(_NODES.dump_json(dict(nodes)).decode())
     else:
-        if any(node.sets for node in nodes.values()):
-            _print_states(nodes)
+        rows = [
+            (dataset, name, *node.sets[dataset])
+            for dataset in dict.fromkeys(name for node in nodes.values() for name in node.sets)
+            for name, node in nodes.items()
+            if dataset in node.sets
+        ]
+        if rows:
+            print_rows(("name", "node", "state", "where"), rows)
         for name, node in nodes.items():
             for file in node.files:
                 say(f"{name}: {file}")
@@ -137,16 +139,6 @@ def _print_nodes(nodes: Mapping[str, NodeData], as_json: bool) -> None:
                 say(f"{name}: nothing to fetch")
     if any(node.problem is not None for node in nodes.values()):
         raise typer.Exit(1)
-
-
-def _print_states(nodes: Mapping[str, NodeData]) -> None:
-    rows = [
-        (dataset, name, *node.sets[dataset])
-        for dataset in dict.fromkeys(name for node in nodes.values() for name in node.sets)
-        for name, node in nodes.items()
-        if dataset in node.sets
-    ]
-    print_rows(("name", "node", "state", "where"), rows)
 
 
 def doctor(
@@ -178,16 +170,12 @@ def doctor(
     if json:
         typer.echo(report.model_dump_json())
     else:
-        _print_report(report)
+        rows = [
+            (c.subject, c.node, Text(c.state, style=_STYLES[c.state]), c.found, c.remedy)
+            for c in report.checks
+        ]
+        print_rows(("subject", "node", "state", "found", "remedy"), rows)
+        failed, total = len(report.failed), len(report.checks)
+        typer.echo(f"{failed} of {total} checks failed." if failed else "No check failed.")
     sys.stdout.flush()
     os._exit(1 if report.failed else 0)  # Python would wait for a check that hangs.
-
-
-def _print_report(report: Report) -> None:
-    rows = [
-        (c.subject, c.node, Text(c.state, style=_STYLES[c.state]), c.found, c.remedy)
-        for c in report.checks
-    ]
-    print_rows(("subject", "node", "state", "found", "remedy"), rows)
-    failed, total = len(report.failed), len(report.checks)
-    typer.echo(f"{failed} of {total} checks failed." if failed else "No check failed.")

@@ -164,7 +164,11 @@ def stop(sweep: Sweep, address: JobServer = None) -> None:
     typer.echo(f"stopping {sweep}: packs in training are kept as checkpoints ...", err=True)
     began = time.monotonic()
     try:
-        ended = stop_job(client, job.job_id, _print_wait)
+        ended = stop_job(
+            client,
+            job.job_id,
+            lambda seconds: typer.echo(f"waiting for {seconds:.0f} s ...", err=True),
+        )
     except KeyboardInterrupt:
         typer.echo("It is still stopping; sweeps status shows when it has ended.", err=True)
         raise typer.Exit(130) from None
@@ -192,10 +196,6 @@ def _check_cluster(client: JobClient, study: spec.Study, job: SweepJob) -> None:
 
 def _describe(check: Check) -> str:
     return f"{check.subject}{f' on {check.node}' if check.node else ''}: {check.found}"
-
-
-def _print_wait(seconds: float) -> None:
-    typer.echo(f"waiting for {seconds:.0f} s ...", err=True)
 
 
 def _print_stopped(sweep: str, job: Job, seconds: float) -> None:

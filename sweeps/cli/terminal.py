@@ -63,7 +63,8 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> 
     cells = [[_printable(cell) for cell in row] for row in rows]
     plain = [[cell.plain for cell in row] for row in cells]
     widths = [
-        max(cell_len(word) for text in texts for word in _words(text))
+        # Parts that must not be broken: of a metric's name, or `± 0.02`.
+        max(cell_len(word) for text in texts for word in _GAP.split(text))
         for texts in zip(columns, *plain, strict=True)
     ]
     spare = console.width - sum(widths) - (len(widths) - 1)
@@ -102,11 +103,6 @@ def _print_blocks(
 def _printable(cell: str | Text) -> Text:
     """A cell without control characters."""
     return cell if isinstance(cell, Text) else Text(make_printable(cell))
-
-
-def _words(text: str) -> list[str]:
-    """Parts of a heading or cell that must not be broken: of a metric's name, or `± 0.02`."""
-    return _GAP.split(text)
 
 
 def _wrap(cell: Text, width: int) -> Text:

@@ -8,23 +8,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import privnets
-from cluster.autoscaler import autoscaler_outlook, demand_node
+from cluster.connection import Connection, Machine
+from cluster.nodes import demand_node
+from privnets.config import ExperimentConfig
 from sweeps.analysis.text import format_count
 from sweeps.errors import InputError
 from sweeps.planning.packing import Capacity, local_capacity
 from sweeps.study.spec import Resources, Study
 
-if TYPE_CHECKING:
-    from cluster.connection import Connection, Machine
-    from privnets.config import ExperimentConfig
-
-# Limit on the wait where machines are too small, or the autoscaler refuses.
-_PATIENCE_SECONDS: Final = 120.0
-# Limit on the wait without machines and without an autoscaler.
-_EMPTY_SECONDS: Final = 600.0
+# Limit on the wait for a node: an autoscaler's may load images for long, and a wait for ever would
+# use up a batch system's allocation.
+_PATIENCE_SECONDS: Final = 3600.0
 _POLL_SECONDS: Final = 0.5
 # Half of the memory of a small GPU. Packs whose configurations need more get a whole one.
 _HALF_GPU_BYTES: Final = 4 * 2**30
@@ -102,9 +99,7 @@ def wait_for_capacity(
 ) -> list[Machine]:
     """Waits until a machine of a cluster has room for a pack.
 
-    An autoscaler, if there is one, is asked for such a machine, and waited for without a limit
-    unless it refuses: nodes may load images for a long time. Without one, people may start nodes
-    by hand, but waiting for them for ever would use up a batch system's allocation.
+    An autoscaler, if there is one, sees the demand; otherwise people may start a node by hand.
 
     Args:
         connection: Connection to the cluster.
@@ -112,33 +107,17 @@ def wait_for_capacity(
         should_stop: Polled; once true, the function returns.
 
     Raises:
-        InputError: If no machine will have room for a pack.
+        InputError: If none has within an hour.
     """
     machines = connection.machines()
     started = time.monotonic()
     with demand_node(resources.bundle()):
         while not (slots(machines, resources) or should_stop()):
-            _raise_if_never_schedulable(machines, resources, time.monotonic() - started)
+            if time.monotonic() - started >= _PATIENCE_SECONDS:
+                raise _too_small_error(machines, resources)
             time.sleep(_POLL_SECONDS)
             machines = connection.machines()
     return machines
-
-
-def _raise_if_never_schedulable(
-    machines: Sequence[Machine], resources: Resources, waited: float
-) -> None:
-    """Raises an InputError once it is unlikely that a large enough machine will come."""
-    outlook = autoscaler_outlook(resources.bundle())
-    is_empty = not any(machine.cpus or machine.gpus for machine in machines)
-    if outlook == "none" and is_empty:
-        if waited >= _EMPTY_SECONDS:
-            raise InputError(
-                f"no node with {format_amount(resources)} joined within {_EMPTY_SECONDS / 60:g} "
-                "minutes, and this cluster has no autoscaler: start nodes (`ray start "
-                "--address=HEAD:PORT`), then run the command again"
-            )
-    elif outlook != "possible" and waited >= _PATIENCE_SECONDS:
-        raise _too_small_error(machines, resources)
 
 
 def describe_wait(machines: Sequence[Machine], resources: Resources) -> str:

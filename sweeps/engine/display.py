@@ -89,7 +89,14 @@ def display_progress(*, quiet: bool = False) -> Iterator[Display]:
     All but a notebook's is on standard error. A quiet display prints warnings and the stop alone.
     """
     if quiet:
-        yield _with_warnings(_quiet_display(), print_line)
+        shown: list[str] = []
+
+        def show_stop(status: SweepStatus) -> None:
+            if status.activity == STOPPING and not shown:
+                shown.append(STOPPING)
+                print_line(STOPPING)
+
+        yield _with_warnings(show_stop, print_line)
     elif _is_notebook():
         yield _NotebookDisplay()
     elif not sys.stderr.isatty():
@@ -183,18 +190,6 @@ def _is_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
-
-
-def _quiet_display() -> Display:
-    stop_was_shown = False
-
-    def show(status: SweepStatus) -> None:
-        nonlocal stop_was_shown
-        if status.activity == STOPPING and not stop_was_shown:
-            stop_was_shown = True
-            print_line(STOPPING)
-
-    return show
 
 
 def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Display:

@@ -24,7 +24,6 @@ from cluster.errors import ConnectError
 from privnets.credentials import redact
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, display_progress, line_display
-from sweeps.engine.pending import pending_replicates
 from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
 from sweeps.engine.scheduler import copy_reused, run_pending_packs
 from sweeps.engine.signals import Interrupted, catch_stop_signals
@@ -32,6 +31,7 @@ from sweeps.engine.sweep_run import SweepRun
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.node_data import check_data_on_nodes
+from sweeps.planning.pending import pending_replicates
 from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
 from sweeps.publishing.background import BackgroundPublisher, start_publisher
 from sweeps.publishing.publisher import PublishOutcome

@@ -22,11 +22,11 @@ from sweeps.engine.pack_trainer import (
     describe_failure,
     may_succeed_in_parts,
 )
-from sweeps.engine.pending import pending_packs, pending_replicates
 from sweeps.engine.signals import StopRequest, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.continuation import prepare_manifest
 from sweeps.planning.packing import Capacity, Pack, local_capacity
+from sweeps.planning.pending import pending_packs, pending_replicates
 from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.filesystem import DEFAULT_STORAGE, check_writable, open_directory
@@ -119,7 +119,11 @@ def train(
         write_manifest(ledger, manifest)
         lease.phase = "training"
         end = None if minutes is None else started + 60 * minutes
-        run = _Run(plan, ledger, device or _default_device(), stop, end, on_progress)
+        if device is None:
+            import torch
+
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        run = _Run(plan, ledger, device, stop, end, on_progress)
         return run.train(sorted(point.point_id for point in plan.points)[number::parts])
 
 
@@ -190,9 +194,3 @@ class _Run:
         import torch
 
         return Capacity(1, int(0.9 * torch.cuda.mem_get_info(self.device)[0]), on_gpu=True)
-
-
-def _default_device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"

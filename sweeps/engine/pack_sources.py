@@ -11,9 +11,7 @@ next ask, wherever a driver was killed.
 from __future__ import annotations
 
 import math
-import sys
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import final
@@ -35,105 +33,69 @@ from sweeps.study.search_space import Proposal
 from sweeps.study.spec import budget_seconds, budget_trainings
 
 
-class PackSource(ABC):
-    """Packs in the order in which they are trained."""
+class PackSource:
+    """Packs in the order in which they are trained, until a budget is spent."""
 
-    @property
-    @abstractmethod
-    def is_finished(self) -> bool:
-        """Whether no pack will follow."""
-
-    @abstractmethod
-    def take(self, limit: int = sys.maxsize) -> Pack | None:
-        """Returns the next pack; None if there is none now.
-
-        Args:
-            limit: Number of trainings after which a budget ends. Packs that are made now end there.
-        """
-
-    @abstractmethod
-    def end_pack(self, pack_id: str) -> None:
-        """Notes that a pack is in the ledger, or has failed permanently."""
-
-    @abstractmethod
-    def divide_pack(self, pack: Pack) -> tuple[Pack, Pack]:
-        """Puts the halves of a pack that was taken in its place."""
-
-
-@final
-class PlannedPacks(PackSource):
-    """Packs that are known from the start."""
-
-    def __init__(self, packs: Sequence[Pack]) -> None:
-        """Starts with the first pack."""
-        self._packs = deque(packs)
-        self._unfinished = {pack.pack_id for pack in packs}
+    def __init__(self, packs: Iterable[Pack], budget: int | str | None = None) -> None:
+        """Starts with the first pack, and the time of a budget; see `SearchSpec.budget`."""
+        self._queue: deque[Pack] = deque()
+        self._unfinished: set[str] = set()
+        self._in_training: set[str] = set()
+        self._trainings_left = budget_trainings(budget)
+        seconds = None if budget is None else budget_seconds(budget)
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+        self._add_packs(packs)
 
     @property
     def is_finished(self) -> bool:
-        """Whether all packs have ended; until then one may be divided."""
-        return not self._unfinished
+        """Whether no pack will follow; until then one may be divided."""
+        return self._has_ended() or (self._is_spent and not self._in_training)
 
-    def take(self, limit: int = sys.maxsize) -> Pack | None:
-        """Returns the next pack."""
-        return self._packs.popleft() if self._packs else None
+    @property
+    def has_reached_budget(self) -> bool:
+        """Whether the budget is spent and packs are left."""
+        return self._is_spent and not self._has_ended()
+
+    def take(self) -> Pack | None:
+        """Returns the next pack; None if there is none now, or the budget is spent."""
+        if self._is_spent:
+            return None
+        self._refill()
+        if not self._queue:
+            return None
+        pack = self._queue.popleft()
+        self._trainings_left -= len(pack.replicates)
+        self._in_training.add(pack.pack_id)
+        return pack
 
     def end_pack(self, pack_id: str) -> None:
         """Notes that a pack is in the ledger, or has failed permanently."""
+        self._in_training.discard(pack_id)
         self._unfinished.discard(pack_id)
 
     def divide_pack(self, pack: Pack) -> tuple[Pack, Pack]:
         """Puts the halves of a pack that was taken in its place, behind all others."""
         halves = pack.halves()
-        self._packs += halves
-        self._unfinished |= {half.pack_id for half in halves}
+        self._add_packs(halves)
         self.end_pack(pack.pack_id)
-        return halves
-
-
-@final
-class LimitedPacks(PackSource):
-    """Packs of another source, until a budget is spent."""
-
-    def __init__(self, source: PackSource, budget: int | str) -> None:
-        """Starts to count, from now on; see `SearchSpec.budget`."""
-        self._source = source
-        self._unfinished: set[str] = set()
-        self._trainings_left, seconds = budget_trainings(budget), budget_seconds(budget)
-        self._end = math.inf if seconds is None else time.monotonic() + seconds
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the other source is, or the budget is spent and no pack is in training."""
-        return (self._is_spent and not self._unfinished) or self._source.is_finished
-
-    @property
-    def has_reached_budget(self) -> bool:
-        """Whether the budget is spent and the other source is not finished."""
-        return self._is_spent and not self._source.is_finished
-
-    def take(self, limit: int = sys.maxsize) -> Pack | None:
-        """Returns the next pack; None once the budget is spent."""
-        pack = None if self._is_spent else self._source.take(min(limit, self._trainings_left))
-        if pack is not None:
-            self._trainings_left -= len(pack.replicates)
-            self._unfinished.add(pack.pack_id)
-        return pack
-
-    def end_pack(self, pack_id: str) -> None:
-        """Tells the other source."""
-        self._unfinished.discard(pack_id)
-        self._source.end_pack(pack_id)
-
-    def divide_pack(self, pack: Pack) -> tuple[Pack, Pack]:
-        """Divides a pack of the other source; its trainings no longer count as begun."""
-        self._unfinished.discard(pack.pack_id)
         self._trainings_left += len(pack.replicates)
-        return self._source.divide_pack(pack)
+        return halves
 
     @property
     def _is_spent(self) -> bool:
         return self._trainings_left <= 0 or time.monotonic() >= self._end
+
+    def _has_ended(self) -> bool:
+        """Whether every pack has ended and no other follows."""
+        return not self._unfinished
+
+    def _refill(self) -> None:
+        """Adds packs that follow only now."""
+
+    def _add_packs(self, packs: Iterable[Pack]) -> None:
+        for pack in packs:
+            self._queue.append(pack)
+            self._unfinished.add(pack.pack_id)
 
 
 @final
@@ -152,6 +114,7 @@ class SearchedPacks(PackSource):
         make_packs: Callable[[Sequence[PlannedReplicate]], list[Pack]],
         on_ask: Callable[[Plan, Sequence[Pack]], None],
         copy: Callable[[Sequence[ReplicateKey]], Set[ReplicateKey]] = lambda keys: frozenset(),
+        budget: int | str | None = None,
     ) -> None:
         """Starts with what the recorded asks lack.
 
@@ -162,44 +125,38 @@ class SearchedPacks(PackSource):
             make_packs: Groups the replicates of a new ask into packs.
             on_ask: Called with the grown plan and its new packs.
             copy: Copies replicates of a new ask that other sweeps have, and returns these.
+            budget: Budget of the run.
         """
         self.plan = plan
         self._ledger = ledger
         self._make_packs = make_packs
         self._on_ask = on_ask
         self._copy = copy
-        self._search = make_search(plan)
+        algorithm = type(SEARCHES.get(plan.study.search.algorithm))
+        self._search: Search = algorithm(
+            plan.study.space, plan.study.search, plan.objectives, plan.study.constraints
+        )
         self._is_replayed = False
         self._is_exhausted = False
         self._told = 0
         self._ask_of: dict[ReplicateKey, int] = {}
-        self._unfinished: dict[str, set[int]] = {}  # asks of each pack that has not ended
-        self._queue: deque[Pack] = deque()
+        self._asks_of_packs: dict[str, set[int]] = {}
         for number, ask in enumerate(plan.asks):
             self._note_members(number, ask)
-        self._add_packs(pending)
+        super().__init__(pending, budget)
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether every ask has ended and no other follows."""
-        return not self._queue and not self._unfinished and self._next_kind() is None
+    def _has_ended(self) -> bool:
+        return not self._unfinished and self._next_kind() is None
 
-    def take(self, limit: int = sys.maxsize) -> Pack | None:
-        """Returns the next pack; asks the search if the results that it needs are there."""
-        while not self._queue and self._can_ask():
-            self._ask(limit)
-        return self._queue.popleft() if self._queue else None
-
-    def end_pack(self, pack_id: str) -> None:
-        """Notes that a pack is in the ledger, or has failed permanently."""
-        self._unfinished.pop(pack_id, None)
-
-    def divide_pack(self, pack: Pack) -> tuple[Pack, Pack]:
-        """Puts the halves of a pack that was taken in its place, behind those of its ask."""
-        halves = pack.halves()
-        self._add_packs(halves)
-        self.end_pack(pack.pack_id)
-        return halves
+    def _refill(self) -> None:
+        """Asks the search, if the results that it needs are there."""
+        while not self._queue and self._next_kind() is not None:
+            required = self._required_asks()
+            if any(
+                min(self._asks_of_packs[p], default=required) < required for p in self._unfinished
+            ):
+                return
+            self._ask()
 
     def _next_kind(self) -> str | None:
         """Purpose of the next ask; None if there is none."""
@@ -219,12 +176,8 @@ class SearchedPacks(PackSource):
         reused = sum(ask.kind == "reuse" for ask in self.plan.asks)
         return max(least, reused, *(ask.told for ask in self.plan.asks))
 
-    def _can_ask(self) -> bool:
-        unfinished = set().union(*self._unfinished.values())
-        return self._next_kind() is not None and all(n >= self._required_asks() for n in unfinished)
-
-    def _ask(self, limit: int) -> None:
-        """Makes the next ask, records it and adds its packs; see `PackSource.take`."""
+    def _ask(self) -> None:
+        """Makes the next ask, records it and adds its packs, one of which ends with the budget."""
         kind, told = self._next_kind(), self._required_asks()
         if not self._is_replayed:
             self._replay()
@@ -246,7 +199,7 @@ class SearchedPacks(PackSource):
         new = [k for k, asked in self._ask_of.items() if asked == number and k not in finished]
         copied = self._copy(new)
         members = [planned[key] for key in new if key not in copied]
-        count = min(limit, len(members))
+        count = min(self._trainings_left, len(members))
         packs = [*self._make_packs(members[:count]), *self._make_packs(members[count:])]
         self._add_packs(packs)
         self._on_ask(self.plan, packs)
@@ -297,17 +250,11 @@ class SearchedPacks(PackSource):
                     self._ask_of.setdefault((point_id, seed), number)
 
     def _add_packs(self, packs: Iterable[Pack]) -> None:
+        packs = list(packs)
         for pack in packs:
-            self._queue.append(pack)
             keys = [(r.point_id, r.seed) for r in pack.replicates]
-            self._unfinished[pack.pack_id] = {self._ask_of[key] for key in keys}
-
-
-def make_search(plan: Plan) -> Search:
-    """Makes the search algorithm of a plan, before its first ask."""
-    study = plan.study
-    algorithm = type(SEARCHES.get(study.search.algorithm))
-    return algorithm(study.space, study.search, plan.objectives, study.constraints)
+            self._asks_of_packs[pack.pack_id] = {self._ask_of[key] for key in keys}
+        super()._add_packs(packs)
 
 
 def searched_trainings(plan: Plan) -> int:

@@ -18,10 +18,9 @@ from privnets.contract import Experiment, Rung, Stage, State
 from privnets.data import DataError
 from privnets.points import Replicate, TradeoffPoint
 from privnets.references.user_files import describe_error, is_memory_limited
-from privnets.registry import package_version
 from sweeps.engine.early_stopping import StoppingRule, dominated_points
 from sweeps.planning.packing import Pack
-from sweeps.store.checkpoints import Checkpoint, ReplicateKey
+from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpoint_label
 from sweeps.store.lease import RunSupersededError
 from sweeps.store.ledger import Ledger
 
@@ -241,11 +240,6 @@ def check_identities(pack: Pack, experiment: Experiment) -> None:
             "the data or code here are not those that the sweep was planned with; to train with "
             "the present ones, run the study under another name"
         )
-
-
-def checkpoint_label(experiment: Experiment) -> str:
-    """Label that a checkpoint and the code that continues it must share: names and versions."""
-    return f"{experiment.name} {experiment.version} {package_version('privnets-sweeps')}"
 
 
 def may_succeed_in_parts(error: BaseException) -> bool:

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from cluster.connection import Machine
 from privnets.contract import Direction
 from sweeps.analysis.flags import BELOW_FLOOR
 from sweeps.analysis.pareto import pareto_front
@@ -30,15 +31,9 @@ from sweeps.store.reader import FINISHED, LedgerReader, replicate_table
 from sweeps.store.status import Outage, ResourceUse, SweepCounts, SweepStatus
 from sweeps.study.spec import Bounds, Resources, budget_seconds
 
-if TYPE_CHECKING:
-    from cluster.connection import Machine
-
 _UPDATE_SECONDS: Final = 0.5
 _MACHINES_SECONDS: Final = 5.0
 _JOIN_SECONDS: Final = 5.0
-# Time in which Ray reports the loss of a node after that of its workers. A node that ends later
-# was idle, and was removed by the autoscaler.
-_SUSPECT_SECONDS: Final = 60.0
 # Share of the time that reading the ledger may take, so that it does not slow down the sweep.
 _COUNTING_SHARE: Final = 0.05
 # Actors need a while to get free resources.
@@ -195,7 +190,6 @@ class ProgressTracker:
         self._next_count = self._next_machines = 0.0
         self._alive: Sequence[Machine] = ()
         self._hosts: dict[str, str] = {}
-        self._suspects: dict[str, float] = {}  # nodes on which workers were lost, and when
         self._lock = threading.RLock()
         self._showing, self._asking = threading.Lock(), threading.Lock()
         self._is_stopping = False
@@ -267,9 +261,7 @@ class ProgressTracker:
                 lost = "a worker"
             else:
                 lost = f"a worker on {host}"
-                self._suspects[node] = time.monotonic()
-            why = describe_loss(reason)
-            self._warnings.append(f"{lost} was lost{why}: {effect}")
+            self._warnings.append(f"{lost} was lost{describe_loss(reason)}: {effect}")
 
     def fail_pack(self, pack: Pack) -> None:
         """Records that a pack failed permanently."""
@@ -375,7 +367,13 @@ class ProgressTracker:
         """Reads what is new and calls every display."""
         self._update_machines()
         with self.recording("progress could not be read"):
-            self._update_counts()
+            started = time.monotonic()
+            with self._lock:
+                is_trained = self._share() >= 1  # "all trained" stands beside the final counts
+            if started >= self._next_count or is_trained:
+                self._counts = self.counter.read()
+                now = time.monotonic()
+                self._next_count = now + (now - started) / _COUNTING_SHARE
             self._call_displays()
 
     def announce_stop(self) -> None:
@@ -412,6 +410,9 @@ class ProgressTracker:
                 else None
             )
             eta = self._seconds_left(now, share, trained)
+            live: dict[str, list[float]] = {}
+            for name, value in (each for own in self._live.values() for each in own.items()):
+                live.setdefault(name, []).append(value)
             is_spent = eta == 0 and share < 1
             return SweepStatus(
                 updated_at=datetime.now(UTC),
@@ -423,7 +424,7 @@ class ProgressTracker:
                 rate=trained / minutes if trained and minutes > 0 else None,
                 eta=None if is_spent else eta,
                 use=self._resource_use(),
-                live=self._mean_live(),
+                live={name: math.fsum(each) / len(each) for name, each in live.items()},
                 trainings=(counts.trainings, self.work.trainings),
                 trained_before=self.trained_before,
                 warning_count=len(self._warnings),
@@ -444,20 +445,9 @@ class ProgressTracker:
             ends.append((budget_seconds(budget) or 0.0) - (now - self._started_at))
         return max(0.0, min(ends))
 
-    def _update_counts(self) -> None:
-        started = time.monotonic()
-        with self._lock:
-            is_trained = self._share() >= 1  # "all trained" stands beside the final counts
-        if started < self._next_count and not is_trained:
-            return
-        self._counts = self.counter.read()
-        now = time.monotonic()
-        self._next_count = now + (now - started) / _COUNTING_SHARE
-
     def _update_machines(self, *, at_once: bool = False) -> None:
         """Looks every few seconds which machines are alive: they come and go."""
-        now = time.monotonic()
-        if now < self._next_machines and not at_once:
+        if (now := time.monotonic()) < self._next_machines and not at_once:
             return
         self._next_machines = now + _MACHINES_SECONDS
         with self.recording("the cluster's machines could not be listed"):
@@ -466,12 +456,6 @@ class ProgressTracker:
             with self._lock:
                 self._alive = alive
                 self._hosts.update({machine.node: machine.name for machine in alive})
-                # Ray reports the loss of a node later than that of its workers.
-                since = now - _SUSPECT_SECONDS
-                self._suspects = {n: at for n, at in self._suspects.items() if at >= since}
-                for node in [node for node in self._suspects if not self._is_alive(node)]:
-                    del self._suspects[node]
-                    self._warnings.append(f"node {self._hosts[node]} was lost, with its workers")
 
     def _resource_use(self) -> ResourceUse | None:
         if not self._alive:
@@ -488,14 +472,6 @@ class ProgressTracker:
             gpus=sum(machine.gpus for machine in self._alive),
             busy_gpus=packs * resources.pack_gpus,
         )
-
-    def _mean_live(self) -> dict[str, float]:
-        """Mean over the packs in training of each value that they report."""
-        values: dict[str, list[float]] = {}
-        for live in self._live.values():
-            for name, value in live.items():
-                values.setdefault(name, []).append(value)
-        return {name: math.fsum(each) / len(each) for name, each in values.items()}
 
     def _is_alive(self, node: str) -> bool:
         """Whether a node is alive, or too new to have been listed."""

@@ -17,22 +17,20 @@ from sweeps.engine.capacity import (
     wait_for_capacity,
 )
 from sweeps.engine.pack_sources import (
-    LimitedPacks,
     PackSource,
-    PlannedPacks,
     SearchedPacks,
     is_search_over,
-)
-from sweeps.engine.pending import (
-    Replicates,
-    pack_costs,
-    pending_packs,
-    pending_replicates,
 )
 from sweeps.engine.sweep_run import SweepRun
 from sweeps.errors import InputError
 from sweeps.planning.devices import Gpu, usable_gpus
 from sweeps.planning.packing import Pack, make_packs
+from sweeps.planning.pending import (
+    Replicates,
+    pack_costs,
+    pending_packs,
+    pending_replicates,
+)
 from sweeps.planning.plan import Plan, PlannedReplicate, add_recorded_asks
 from sweeps.store.asks import read_asks, write_ask
 from sweeps.store.ledger import Ledger
@@ -170,12 +168,10 @@ def _train(
     if resources.pack_gpus and run.gpu_memory is None:
         _usable_machines(run, connection)  # of nodes that came while the run waited
     source = _make_source(run, machines, replicates)
-    if (budget := run.plan.study.search.budget) is not None:
-        source = LimitedPacks(source, budget)
     if not should_stop():
         most = slots(machines, resources) if connection.started else None
         run_packs(source, run, should_stop, most)
-        run.is_budget_spent = isinstance(source, LimitedPacks) and source.has_reached_budget
+        run.is_budget_spent = source.has_reached_budget
 
 
 def _make_source(run: SweepRun, machines: Sequence[Machine], replicates: Replicates) -> PackSource:
@@ -199,13 +195,14 @@ def _make_source(run: SweepRun, machines: Sequence[Machine], replicates: Replica
 
     expect(plan, pending)
     if not plan.is_adaptive:
-        return PlannedPacks(pending)
+        return PackSource(pending, study.search.budget)
 
     def pack(members: Sequence[PlannedReplicate]) -> list[Pack]:
         size = study.resources.pack
         return make_packs(members, experiment=study.experiment, size=size, capacity=capacity)
 
-    return SearchedPacks(plan, run.ledger, pending, pack, expect, run.reused.copy)
+    budget = study.search.budget
+    return SearchedPacks(plan, run.ledger, pending, pack, expect, run.reused.copy, budget)
 
 
 @contextmanager

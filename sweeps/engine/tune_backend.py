@@ -179,7 +179,10 @@ class _Workers:
 
     def request(self, trial: str) -> bool:
         """Whether a worker is needed for a pack that waits; notes the trial as requested."""
-        if self._is_full():
+        count = len(self._requested)
+        if count >= max(_MIN_REQUESTS, len(self._workers)):
+            return False
+        if self._most is not None and count + len(self._workers) >= self._most:
             return False
         idle = [w for w in self._workers.values() if w.pack is None and not w.is_leaving]
         free = len(self._requested) + len(idle)
@@ -236,11 +239,6 @@ class _Workers:
             has_others = any(other.handle is not None for other in self._workers.values())
             if self._failed_starts > _MAX_RETRIES and not has_others:
                 self.failure = _last_failure(details)
-
-    def _is_full(self) -> bool:
-        if self._most is not None and len(self._requested) + len(self._workers) >= self._most:
-            return True
-        return len(self._requested) >= max(_MIN_REQUESTS, len(self._workers))
 
     def _give_pack(self, worker: _Worker) -> None:
         if self._is_shared and time.monotonic() - worker.since > _TURN_SECONDS:
@@ -357,7 +355,13 @@ class _TuneCallback(Callback):
         self._workers.end(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        self._workers.end(trial.trial_id, _error_text(trial))
+        details = "the worker died"
+        if trial.error_file is not None:
+            try:
+                details = Path(trial.error_file).read_text(errors="replace")
+            except OSError as error:
+                details = f"its error could not be read: {error}"
+        self._workers.end(trial.trial_id, details)
 
 
 class _StopWhen(Stopper):
@@ -389,15 +393,6 @@ def _quiet_tune() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def _error_text(trial: Trial) -> str:
-    if trial.error_file is None:
-        return "the worker died"
-    try:
-        return Path(trial.error_file).read_text(errors="replace")
-    except OSError as error:
-        return f"its error could not be read: {error}"
 
 
 def _last_failure(details: str) -> str:

@@ -109,7 +109,10 @@ class Worker(tune.Trainable):
             `divides`: whether parts of the failed pack may succeed.
         """
         if self._content is None or self._is_leaving:
-            return self._idle()
+            if not self._is_leaving:  # waits longer each time: a report costs the driver some time
+                time.sleep(self._wait)
+                self._wait = min(2 * self._wait, _REPORT_SECONDS)
+            return {"done": self._is_leaving, "worker": ray.get_runtime_context().current_actor}
         failure, details, divides = None, None, False
         try:
             self._trainer = self._trainer or self._load_pack(self._content)
@@ -139,13 +142,6 @@ class Worker(tune.Trainable):
             "details": details,
             "divides": divides,
         }
-
-    def _idle(self) -> dict[str, Any]:
-        """Waits for a moment, and longer each time: every report costs the driver some time."""
-        if not self._is_leaving:
-            time.sleep(self._wait)
-            self._wait = min(2 * self._wait, _REPORT_SECONDS)
-        return {"done": self._is_leaving, "worker": ray.get_runtime_context().current_actor}
 
     def cleanup(self) -> None:
         """Writes a checkpoint of the pack in training when the sweep is stopped."""

@@ -37,8 +37,17 @@ def check_data_on_nodes(plan: Plan) -> None:
     folder = portable_folder(source.folder)
     answers = on_every_node(local_fingerprints, study, folder, source.file, seconds=LIST_SECONDS)
     names = node_names(answers)
-    problems = {names[node]: _data_problem(expected, answer) for node, answer in answers.items()}
-    if lines := [f"node {name}: {problem}" for name, problem in problems.items() if problem]:
+    lines = []
+    for node, answer in answers.items():
+        if not isinstance(answer, NoAnswer):
+            others = sorted(name for name in expected if answer.get(name) != expected[name])
+            if others:
+                lines.append(
+                    f"node {names[node]}: its {', '.join(others)} differs from the driver's"
+                )
+        elif not answer.is_lost:
+            lines.append(f"node {names[node]}: {no_data_reason(answer).rstrip('.')}")
+    if lines:
         raise InputError(f"{'; '.join(lines)}. {_FETCH_ADVICE}")
 
 
@@ -60,13 +69,6 @@ def local_fingerprints(
     if validated.errors:
         raise StudyError(validated.errors)
     return data_fingerprints(str(study["experiment"]), validated.configs)
-
-
-def _data_problem(expected: Mapping[str, str], answer: Mapping[str, str] | NoAnswer) -> str | None:
-    if isinstance(answer, NoAnswer):
-        return None if answer.is_lost else no_data_reason(answer).rstrip(".")
-    others = sorted(name for name in expected if answer.get(name) != expected[name])
-    return f"its {', '.join(others)} differs from the driver's" if others else None
 
 
 def no_data_reason(answer: NoAnswer) -> str:

@@ -30,7 +30,7 @@ from sweeps.store.manifest import (
 from sweeps.study.search import is_adaptive
 from sweeps.study.search_space import Proposal, is_in_space, keep_applicable
 from sweeps.study.spec import MAX_POINTS, Study, budget_seconds
-from sweeps.study.validation import ValidationResult, configure, validate_study
+from sweeps.study.validation import configure, validate_study
 
 MAX_TRAININGS: Final = 10_000_000
 """Limit on points times replicates; their list must fit into memory."""
@@ -304,7 +304,13 @@ def make_plan(study: Study, num_points: int | None = None, *, data: bool = True)
     experiment = privnets.experiment(study.experiment)
     planned = _points(experiment, configs, fingerprints, seeds)
     points = tuple({point.point_id: point for point in planned}.values())
-    notes = (*result.notes, *_merge_notes(study, result, len(points)))
+    notes = result.notes
+    if merged := len(configs) - len(points):
+        redundant = {name for config in configs for name in config.redundant_fields()}
+        swept = sorted(redundant & study.space.keys())
+        reason = f", as not every point uses {' and '.join(swept)}" if swept else ""
+        note = f"{merged:,} of {len(configs):,} points are the same as others{reason}: merged."
+        notes = (*notes, note)
     return replace(plan, points=points, seeds=seeds, notes=notes)
 
 
@@ -434,13 +440,3 @@ def _asks_note(study: Study) -> str:
         f"{text} Then up to {confirmed} points of the front are trained with {study.replicates} "
         "fresh seeds each."
     )
-
-
-def _merge_notes(study: Study, result: ValidationResult, kept: int) -> list[str]:
-    merged, proposed = len(result.configs) - kept, len(result.configs)
-    if not merged:
-        return []
-    redundant = {name for config in result.configs for name in config.redundant_fields()}
-    swept = sorted(redundant & study.space.keys())
-    reason = f", as not every point uses {' and '.join(swept)}" if swept else ""
-    return [f"{merged:,} of {proposed:,} points are the same as others{reason}: merged."]

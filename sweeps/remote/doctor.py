@@ -100,17 +100,12 @@ def examine_remotely(
     reply = run_remotely(client, words, data=data, files=shipped, timeout=_DOCTOR_SECONDS)
     report = parse_reply(Report, reply)
     own = check_versions(report.versions, installed_versions(), CLIENT)
-    checks = (*_check_job_server(client), *report.checks, own)
-    return report.model_copy(update={"checks": checks})
-
-
-def _check_job_server(client: JobClient) -> list[Check]:
     loopback = is_loopback(urlsplit(client.address).hostname or "")
     checks = [check_authentication("accepted", loopback)] if client.is_open() else []
     if client.address.startswith("http://") and not loopback:
         found = f"{client.address} has no TLS: the network can read the token"
         checks.append(Check("authentication", "warning", found, _TLS_ADVICE))
-    return checks
+    return report.model_copy(update={"checks": (*checks, *report.checks, own)})
 
 
 def merge_nodes(checks: Iterable[Check], nodes: Sequence[str]) -> tuple[Check, ...]:

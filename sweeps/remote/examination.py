@@ -244,7 +244,7 @@ def check_secret_files(in_cluster: bool) -> list[Check]:
 def check_capacity(machines: Sequence[Machine], study: Study) -> Check:
     """Checks that some machine has the CPUs and GPUs of a pack; a sweep waits for a first one."""
     if not any(machine.cpus or machine.gpus for machine in machines):
-        found = "no node has CPUs or GPUs yet: a sweep waits ten minutes, or for an autoscaler"
+        found = "no node has CPUs or GPUs yet: a sweep waits for an hour"
         return Check("resources", "warning", found, "start nodes: ray start --address=HEAD:PORT")
     try:
         configs = validate_study(study, data=False).configs

@@ -23,7 +23,7 @@ from cluster.errors import JobError
 from cluster.jobs import Job, JobClient
 from privnets.credentials import redact
 from sweeps.analysis.export import json_value, write_file_atomically
-from sweeps.analysis.results import Result, open_result
+from sweeps.analysis.results import open_result
 from sweeps.analysis.tables import METRIC_BOUNDS, select_records
 from sweeps.errors import InputError
 from sweeps.remote.commands import parse_reply, run_remotely
@@ -98,6 +98,8 @@ def read_overview(sweep: str, storage: str | None = None) -> SweepOverview:
     bounds = [METRIC_BOUNDS[metric] for metric in result.objectives if metric in METRIC_BOUNDS]
     metrics = [*result.objectives, *bounds]
     front = select_records(result.front(all=True), result.swept_fields, metrics)
+    failures = result.replicates.dropna(subset=["failure"])
+    counts = failures.groupby("failure")["point_id"].nunique().nlargest(_MAX_REASONS)
     return SweepOverview(
         sweep=result.sweep,
         study=result.study.name,
@@ -107,7 +109,7 @@ def read_overview(sweep: str, storage: str | None = None) -> SweepOverview:
         failed=result.counts["failed"],
         stopped=result.counts["stopped"],
         lost=dict(result.failures),
-        reasons=_failure_reasons(result),
+        reasons={str(reason): int(number) for reason, number in counts.items()},
         objectives=dict(result.objectives),
         swept=result.swept_fields,
         front=[{str(key): json_value(cell) for key, cell in row.items()} for row in front],
@@ -115,13 +117,6 @@ def read_overview(sweep: str, storage: str | None = None) -> SweepOverview:
         age=None if heartbeat is None else (now - heartbeat.updated_at).total_seconds(),
         tracking_uri=redact(result.manifest.tracking_uri),
     )
-
-
-def _failure_reasons(result: Result) -> dict[str, int]:
-    """Most frequent reasons of failed points, each with its number of points."""
-    failures = result.replicates.dropna(subset=["failure"])
-    counts = failures.groupby("failure")["point_id"].nunique()
-    return {str(r): int(n) for r, n in counts.nlargest(_MAX_REASONS).items()}
 
 
 @contextmanager

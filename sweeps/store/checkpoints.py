@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, Field, Json
 from safetensors import SafetensorError
 
+from privnets.contract import Experiment
 from privnets.points import TradeoffPoint
+from privnets.registry import package_version
 from sweeps.store.artifacts import write_artifacts
 from sweeps.store.codec import PackFileError, decode_table, encode_points, points_from_tables
 from sweeps.store.filesystem import Directory
@@ -112,7 +114,8 @@ class Checkpoint:
         from safetensors.torch import load
 
         points = self._load_points()
-        content = self._read(lambda: self._directory.read(_STATE_FILE, _max_state_bytes()))
+        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2  # of the memory
+        content = self._read(lambda: self._directory.read(_STATE_FILE, limit))
         try:
             remaining = self._remaining(content)
             return CheckpointContent(points, remaining, load(content) if remaining else None)
@@ -172,6 +175,6 @@ def checkpointed_packs(ledger: Ledger) -> list[str]:
     return (ledger.directory / "checkpoints").directories()
 
 
-def _max_state_bytes() -> int:
-    """Size limit of a state: half of the machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+def checkpoint_label(experiment: Experiment) -> str:
+    """Label that a checkpoint and the code that continues it must share: names and versions."""
+    return f"{experiment.name} {experiment.version} {package_version('privnets-sweeps')}"

@@ -107,10 +107,14 @@ def decode_table(content: bytes, columns: ColumnFilter | None = None) -> pa.Tabl
         if schema != _expected_schema(tuple(schema.names)):
             raise PackFileError("columns have other types")
         names = [name for name in schema.names if columns is None or columns(name)]
-        table = _read(_open(content, texts) if texts else file, names)
+        file = _open(content, texts) if texts else file
+        table = file.read(columns=names, use_threads=False)
+        table.validate(full=True)
         if texts:  # As dictionaries, their size is known before equal texts are expanded.
             table = _expand_texts(table)
-        table = _add_missing(table, schema.names, columns)
+        for name in _ADDED:  # in files of earlier versions
+            if name not in schema.names and (columns is None or columns(name)):
+                table = table.append_column(name, pa.nulls(table.num_rows, FIXED_COLUMNS[name]))
     except PackFileError:
         raise
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
@@ -125,12 +129,6 @@ def _open(content: bytes, read_dictionary: Iterable[str] = ()) -> pq.ParquetFile
         read_dictionary=list(read_dictionary),
         page_checksum_verification=True,
     )
-
-
-def _read(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-    table = file.read(columns=names, use_threads=False)
-    table.validate(full=True)
-    return table
 
 
 def replicate_keys(table: pa.Table) -> list[tuple[str, int]]:
@@ -246,18 +244,16 @@ def _expand_texts(table: pa.Table) -> pa.Table:
     """Converts dictionaries to texts, unless that would take too much memory."""
     names, columns = table.column_names, table.columns
     texts = [i for i, name in enumerate(names) if name in _TEXTS]
-    size = sum(_text_bytes(chunk) for i in texts for chunk in columns[i].chunks)
+    size = 0
+    for chunk in (chunk for i in texts for chunk in columns[i].chunks):
+        flat = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
+        lengths = pc.take(pc.binary_length(flat.dictionary), flat.indices)
+        size += pc.sum(lengths).as_py() or 0
     if size > _MAX_DECODED_BYTES:
         raise PackFileError(f"too large: texts of {size:,} bytes")
     for i in texts:
         columns[i] = columns[i].cast(FIXED_COLUMNS[names[i]])
     return pa.Table.from_arrays(columns, names)
-
-
-def _text_bytes(chunk: pa.Array) -> int:
-    texts = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
-    lengths = pc.take(pc.binary_length(texts.dictionary), texts.indices)
-    return pc.sum(lengths).as_py() or 0
 
 
 @lru_cache(maxsize=64)  # the packs of a sweep share their columns
@@ -270,22 +266,12 @@ def _expected_schema(names: tuple[str, ...]) -> pa.Schema:
     steps, values = (_keys(names, family) for family in ("curve_steps", "curve_values"))
     if steps.keys() != values.keys():
         raise PackFileError(f"curves {sorted(steps.keys() ^ values.keys())} are incomplete")
-    return pa.schema([(name, _read_type(name)) for name in names])
-
-
-def _add_missing(table: pa.Table, present: Sequence[str], columns: ColumnFilter | None) -> pa.Table:
-    """Adds the selected columns that a file of an earlier version lacks, as nulls."""
-    for name in _ADDED:
-        if name not in present and (columns is None or columns(name)):
-            table = table.append_column(name, pa.nulls(table.num_rows, FIXED_COLUMNS[name]))
-    return table
-
-
-def _read_type(name: str) -> pa.DataType:
-    kind = FIXED_COLUMNS.get(name) or _FAMILIES.get(name.partition("/")[0])
-    if kind is None:
-        raise PackFileError(f"column {name!r} is unknown")
-    return kind
+    kinds = {
+        name: FIXED_COLUMNS.get(name) or _FAMILIES.get(name.partition("/")[0]) for name in names
+    }
+    if unknown := [name for name, kind in kinds.items() if kind is None]:
+        raise PackFileError(f"column {unknown[0]!r} is unknown")
+    return pa.schema(list(kinds.items()))
 
 
 def _check_values(table: pa.Table) -> None:
@@ -356,19 +342,16 @@ def _mappings(table: pa.Table, family: str) -> list[dict[str, Any]]:
     columns = family_columns(table, family)
     if not columns:
         return [{}] * table.num_rows
-    rows = zip(*(_values(column) for column in columns.values()), strict=True)
+    rows = zip(  # without nulls, numpy is faster than pyarrow
+        *(c.to_pylist() if c.null_count else c.to_numpy().tolist() for c in columns.values()),
+        strict=True,
+    )
     if not any(column.null_count for column in columns.values()):
         return [dict(zip(columns, row, strict=True)) for row in rows]
     return [
         {key: value for key, value in zip(columns, row, strict=True) if value is not None}
         for row in rows
     ]
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    """A column's values; without nulls, numpy is faster than pyarrow."""
-    values: list[Any] = column.to_pylist() if column.null_count else column.to_numpy().tolist()
-    return values
 
 
 def _curves(table: pa.Table) -> list[Mapping[str, Curve]]:

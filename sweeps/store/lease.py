@@ -177,7 +177,10 @@ def _acquire_lock(sweep: Directory) -> AbstractContextManager[object]:
 
 def _refuse_unless_abandoned(sweep: Directory) -> None:
     """Raises an InputError that names the lease's holder, unless the holder is gone."""
-    holder, age = _read_lease(sweep), _heartbeat_age(sweep)
+    holder = _read_lease(sweep)
+    times = [sweep.modified_at(name) for name in (_LEASE_FILE, STATUS_FILE)]
+    last = max((each for each in times if each is not None), default=None)
+    age = 0.0 if last is None else max(0.0, time.time() - last)  # by this machine's clock
     # A file server may keep the lock of a machine that crashed; this machine keeps none.
     is_alive = sweep.local_path is not None and holder.host == gethostname()
     has_ended = sweep.local_path is None and holder.run_id is None
@@ -194,13 +197,6 @@ def _refuse_unless_abandoned(sweep: Directory) -> None:
     raise InputError(
         f"the sweep {name!r} is being run by {by}; wait for it or stop it{'' if is_alive else hint}"
     )
-
-
-def _heartbeat_age(sweep: Directory) -> float:
-    """Seconds since the holder last wrote, by this machine's clock."""
-    times = [sweep.modified_at(name) for name in (_LEASE_FILE, STATUS_FILE)]
-    last = max((each for each in times if each is not None), default=None)
-    return 0.0 if last is None else max(0.0, time.time() - last)
 
 
 def _start_run(sweep: Directory) -> Directory:

@@ -89,8 +89,12 @@ class Ledger:
         if self.log_path is not None:
             with (
                 suppress(OSError),
-                open(self.log_path, "a", encoding="utf-8", opener=_open_no_link) as file,
-            ):
+                # A symbolic link would lead out of the sweep's directory.
+                open(
+                    self.log_path, "a", encoding="utf-8",
+                    opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666),
+                ) as file,
+            ):  # fmt: skip
                 file.writelines(f"{datetime.now():%F %T} {line}\n" for line in text.splitlines())
 
     def write_pack(self, pack_id: str, points: Iterable[TradeoffPoint]) -> None:
@@ -232,11 +236,6 @@ class Ledger:
             return None
         self.unreadable.pop(name, None)
         return table
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    """Opens a file that is not a symbolic link, which would lead out of the sweep's directory."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def list_sweeps(storage: str) -> list[str]:

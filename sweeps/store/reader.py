@@ -223,7 +223,9 @@ class ReplicateTable:
             {
                 key: column.to_numpy()[self.rows]
                 for key, column in sorted(columns.items())
-                if (keys is None or key in keys) and len(self.rows) and self._has_values(column)
+                if (keys is None or key in keys)
+                and (not column.null_count or column.is_valid().to_numpy()[self.rows].any())
+                and len(self.rows)
             },
             index=pd.RangeIndex(len(self.rows)),
         )
@@ -251,9 +253,6 @@ class ReplicateTable:
         rows = self.rows[self.point_status[self.points] == FINISHED]
         names = pc.list_flatten(self.table["artifacts"].take(rows))
         return frozenset(names.unique().to_pylist())
-
-    def _has_values(self, column: pa.ChunkedArray) -> bool:
-        return not column.null_count or bool(column.is_valid().to_numpy()[self.rows].any())
 
 
 def replicate_table(tables: Iterable[pa.Table]) -> ReplicateTable:

@@ -27,18 +27,16 @@ from sweeps.analysis.comparison import compare_sweeps
 from sweeps.analysis.remarks import count_exclusions, front_remarks
 from sweeps.analysis.results import Result, open_result
 from sweeps.engine.pack_sources import (
-    LimitedPacks,
     PackSource,
-    PlannedPacks,
     SearchedPacks,
     ask_results,
 )
-from sweeps.engine.pending import pending_replicates
 from sweeps.engine.progress import SweepCounter
 from sweeps.engine.scheduler import copy_reused
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.packing import Capacity, Pack, make_packs
+from sweeps.planning.pending import pending_replicates
 from sweeps.planning.plan import (
     Plan,
     PlannedReplicate,
@@ -114,11 +112,14 @@ def pack_singly(replicates: Sequence[PlannedReplicate], size: int = 1) -> list[P
 
 
 def start_source(
-    plan: Plan, ledger: Ledger, make_packs: Callable[..., list[Pack]] = pack_singly
+    plan: Plan,
+    ledger: Ledger,
+    make_packs: Callable[..., list[Pack]] = pack_singly,
+    budget: int | str | None = None,
 ) -> SearchedPacks:
     plan = add_recorded_asks(plan, ledger)
     pending = make_packs(list(pending_replicates(plan, ledger).values()))
-    return SearchedPacks(plan, ledger, pending, make_packs, lambda plan, packs: None)
+    return SearchedPacks(plan, ledger, pending, make_packs, lambda plan, packs: None, budget=budget)
 
 
 def search_until_kill(plan: Plan, ledger: Ledger, chance: random.Random, rate: float) -> bool:
@@ -214,7 +215,7 @@ def test_a_budget_of_time_cuts_packs_off(budget: str, is_spent: bool, tmp_path: 
     plan = adaptive_plan("tpe")
     proposals = [{"weight_decay": 0.5, "noise_std": x / 8} for x in range(4)]
     packs = pack_singly(plan.grow(plan.propose("search", proposals, told=0)).replicates())
-    source = LimitedPacks(PlannedPacks(packs), budget)
+    source = PackSource(packs, budget)
     time.sleep(0.02)
     assert take_all(source, Ledger(str(tmp_path), "s")) == (0 if is_spent else 4)
     assert source.is_finished
@@ -226,7 +227,7 @@ def test_a_run_begins_as_many_trainings_as_its_budget(budget: int, tmp_path: Pat
     """Groups have eight points and packs up to eight; the last two trainings confirm a point."""
     plan = adaptive_plan("tpe", ask_size=8, confirm=1, num_points=20)
     ledger = Ledger(str(tmp_path), "s")
-    source = LimitedPacks(start_source(plan, ledger, partial(pack_singly, size=8)), budget)
+    source = start_source(plan, ledger, partial(pack_singly, size=8), budget)
     assert take_all(source, ledger) == budget
     assert source.has_reached_budget
     assert len(rows(ledger)) == budget

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -201,26 +200,3 @@ def test_the_wait_ends_when_a_node_joins(joined: Connection) -> None:
     growing = GrowingConnection(joined.address, started=False, empty_looks=3)
     machines = wait_for_capacity(growing, Resources(cpus=2), never)
     assert [machine.cpus for machine in machines] == [2]
-
-
-def test_an_empty_cluster_without_an_autoscaler_is_given_up(
-    joined: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sweeps.engine.capacity._EMPTY_SECONDS", 1.0)
-    empty = GrowingConnection(joined.address, started=False, empty_looks=1000)
-    with pytest.raises(InputError, match=r"no node with 1 CPU joined within 0\.0\d+ minutes"):
-        wait_for_capacity(empty, Resources(cpus=1), never)
-
-
-def test_an_autoscaler_that_has_not_reported_yet_counts_as_none(
-    joined: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ray.experimental import internal_kv
-
-    monkeypatch.setattr("sweeps.engine.capacity._PATIENCE_SECONDS", 0.0)
-    internal_kv._internal_kv_put("__autoscaling_status", json.dumps({"time": 0.0}))
-    try:
-        with pytest.raises(InputError, match="got machines with 2"):
-            wait_for_capacity(joined, Resources(cpus=3), never)
-    finally:
-        internal_kv._internal_kv_del("__autoscaling_status")

@@ -13,7 +13,7 @@ import torch
 from privnets.points import TradeoffPoint
 from sweeps.cli.status import sweep_table
 from sweeps.engine.executor import execute
-from sweeps.engine.pack_sources import LimitedPacks, PlannedPacks
+from sweeps.engine.pack_sources import PackSource
 from sweeps.engine.pack_trainer import may_succeed_in_parts
 from sweeps.engine.progress import is_crash
 from sweeps.planning.packing import Pack
@@ -81,7 +81,7 @@ def test_halves_keep_the_replicates_of_a_point_together(pack: Pack) -> None:
 
 
 def test_a_source_hands_out_the_halves_of_a_pack_and_ends_after_them(pack: Pack) -> None:
-    source = PlannedPacks([pack])
+    source = PackSource([pack])
     assert source.take() == pack
     assert source.take() is None
     assert not source.is_finished
@@ -94,7 +94,7 @@ def test_a_source_hands_out_the_halves_of_a_pack_and_ends_after_them(pack: Pack)
 
 
 def test_a_budget_counts_the_trainings_of_a_divided_pack_once(pack: Pack) -> None:
-    source = LimitedPacks(PlannedPacks([pack, *pack.halves()]), 4)
+    source = PackSource([pack, *pack.halves()], 4)
     assert source.take() == pack
     assert source.take() is None
     assert not source.is_finished

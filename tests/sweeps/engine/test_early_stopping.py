@@ -17,10 +17,10 @@ from privnets.adversarial.training import game
 from privnets.config import nest
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import PackTrainer
-from sweeps.engine.pending import pending_replicates
 from sweeps.errors import StudyError
 from sweeps.planning.continuation import differences
 from sweeps.planning.packing import Pack
+from sweeps.planning.pending import pending_replicates
 from sweeps.planning.plan import Plan, create_manifest, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
@@ -166,8 +166,7 @@ def test_stopped_points_are_not_trained_again_from_an_older_state(
 
 
 def begun_points(ledger: Ledger) -> tuple[TradeoffPoint, ...]:
-    from sweeps.engine.pack_trainer import checkpoint_label
-    from sweeps.store.checkpoints import Checkpoint
+    from sweeps.store.checkpoints import Checkpoint, checkpoint_label
 
     return Checkpoint(ledger, "pack", checkpoint_label(ADVERSARIAL)).load().points
 

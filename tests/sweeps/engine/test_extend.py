@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 import sweeps
 import tracking
 from sweeps.analysis.results import open_result
-from sweeps.engine.pending import pending_replicates
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension
+from sweeps.planning.pending import pending_replicates
 from sweeps.store.asks import read_asks
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest

@@ -204,16 +204,6 @@ def test_demand_of_a_killed_driver_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_pack_larger_than_every_node_type_is_refused(tmp_path: Path) -> None:
-    with (
-        scaling_head({"CPU": 1}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
-        running(head, tmp_path, points=2, seconds=0.0, gpus=1) as sweep,
-    ):
-        assert sweep.process.wait(_SECONDS) == 2, sweep.output()
-        assert "on one machine; got machines with" in sweep.output()
-
-
-@pytest.mark.slow
 def test_a_node_that_joins_late_trains(tmp_path: Path) -> None:
     with (
         ray_head(1, PYTHONPATH=str(_EXPERIMENT)) as head,

@@ -18,10 +18,10 @@ import privnets
 from privnets.config import ExperimentConfig
 from privnets.contract import Stage, State
 from privnets.membership.experiment import Membership
-from sweeps.engine.pack_trainer import PackTrainer, checkpoint_label, may_succeed_elsewhere
+from sweeps.engine.pack_trainer import PackTrainer, may_succeed_elsewhere
 from sweeps.engine.worker import Worker
 from sweeps.planning.packing import Pack
-from sweeps.store.checkpoints import Checkpoint
+from sweeps.store.checkpoints import Checkpoint, checkpoint_label
 from sweeps.store.ledger import Ledger
 
 # 2 x 2 replicates of 96 models take several stages.

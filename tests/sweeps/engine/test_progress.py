@@ -213,21 +213,6 @@ def test_a_lost_worker_is_reported_once_and_at_once(
     assert resource_use(tracker).packs == 0
 
 
-def test_a_node_that_ends_after_its_workers_is_named(
-    tracker: ProgressTracker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Ray gives up a node some seconds after its workers."""
-    train_on(tracker, ["a", "b"])
-    with display_progress(quiet=True) as show:
-        tracker.lose_pack("a", "any")
-        show(tracker.snapshot())
-        list_machines(tracker, ["b"])
-        list_machines(tracker, [])  # no worker was lost on this node: it was idle
-        show(tracker.snapshot())
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "Warning: node there was lost, with its workers"
-
-
 def test_packs_without_a_cost_end_at_once_also_with_a_budget(plan: Plan, ledger: Ledger) -> None:
     limited = replace(plan, study=set_budget(plan.study, 3))
     tracker = make_tracker(limited, ledger)

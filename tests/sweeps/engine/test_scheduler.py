@@ -19,8 +19,8 @@ from small_sweeps import STUDY, small_plan, study_file
 
 import privnets
 from sweeps.engine.pack_trainer import PackTrainer
-from sweeps.engine.pending import pack_costs, pending_packs, pending_replicates
 from sweeps.planning.packing import Capacity, Pack
+from sweeps.planning.pending import pack_costs, pending_packs, pending_replicates
 from sweeps.planning.plan import Plan
 from sweeps.store.filesystem import Directory
 from sweeps.store.ledger import Ledger

@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import privnets
 from privnets.contract import Cost
-from sweeps.engine.pack_trainer import checkpoint_label
 from sweeps.planning.packing import Capacity, Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate
-from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
+from sweeps.store.checkpoints import (
+    Checkpoint,
+    ReplicateKey,
+    checkpoint_label,
+    checkpointed_packs,
+)
 from sweeps.store.ledger import Ledger
 from sweeps.study.spec import budget_trainings
 
