@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Final, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from privnets.config import OneOf, choice_of, without_form_tags
 from sweeps.errors import FieldError, FieldPath, format_value
+
+UNKNOWN_KEY: Final = "an unknown key"
 
 _EXPECTED: Final = {
     "greater_than_equal": "at least {ge}",
@@ -37,14 +38,31 @@ _EXPECTED: Final = {
 }
 """Type of a pydantic error to the words for the expected values."""
 
-UNKNOWN_KEY: Final = "an unknown key"
-
 _MAX_LISTED_VALUES: Final = 5
 
 
 def field_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldError]:
     """Translates every error that `model.model_validate` raised."""
-    return [_field_error(details, model) for details in error.errors(include_url=False)]
+    errors = []
+    for details in error.errors(include_url=False):
+        location = tuple(part for part in details["loc"] if part != "[key]")
+        path, kind = without_form_tags(location), details["type"]
+        if kind == "extra_forbidden":
+            names = _field_names(model, details["loc"][:-1])
+            errors.append(FieldError.of_name(path, UNKNOWN_KEY, names))
+            continue
+        if kind in _EXPECTED:
+            limits = {}
+            for name, limit in details.get("ctx", {}).items():
+                is_whole = isinstance(limit, float) and limit.is_integer()
+                limits[name] = str(int(limit) if is_whole else limit).replace("'", "")
+            expected = _EXPECTED[kind].format(**limits)
+        else:
+            text = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+            expected = re.sub("^must be ", "a value that is ", text)
+        given = "nothing" if kind == "missing" else format_value(details["input"])
+        errors.append(FieldError(path, given, expected))
+    return errors
 
 
 def without_meant(
@@ -55,16 +73,15 @@ def without_meant(
     Args:
         places: Paths of the keys that a study has.
     """
+
+    def within(path: FieldPath) -> FieldPath:  # fields may be fixed or swept
+        return path[1:] if path[:1] in (("fixed",), ("space",)) else path
+
     every = list(errors)
-    meant = {(*_within(error.path)[:-1], error.meant) for error in every if error.meant}
+    meant = {(*within(error.path)[:-1], error.meant) for error in every if error.meant}
     for error in every:
-        if error.path in places or _within(error.path) not in meant:
+        if error.path in places or within(error.path) not in meant:
             yield error
-
-
-def _within(path: FieldPath) -> FieldPath:
-    """A path within the study, or within its fields, which may be fixed or swept."""
-    return path[1:] if path[:1] in (("fixed",), ("space",)) else path
 
 
 def merge_values(errors: Iterable[FieldError]) -> Iterator[FieldError]:
@@ -77,26 +94,6 @@ def merge_values(errors: Iterable[FieldError]) -> Iterator[FieldError]:
         more = len(values) - _MAX_LISTED_VALUES
         given = ", ".join(values[:_MAX_LISTED_VALUES]) + (f" and {more} more" if more > 0 else "")
         yield replace(next(iter(group.values())), given=given)
-
-
-def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:
-    location = tuple(part for part in details["loc"] if part != "[key]")
-    path, kind, value = without_form_tags(location), details["type"], details["input"]
-    if kind == "extra_forbidden":
-        names = _field_names(model, details["loc"][:-1])
-        return FieldError.of_name(path, UNKNOWN_KEY, names)
-    given = "nothing" if kind == "missing" else format_value(value)
-    if kind in _EXPECTED:
-        limits = {name: _format_limit(limit) for name, limit in details.get("ctx", {}).items()}
-        return FieldError(path, given, _EXPECTED[kind].format(**limits))
-    message = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return FieldError(path, given, re.sub("^must be ", "a value that is ", message))
-
-
-def _format_limit(limit: object) -> str:
-    if isinstance(limit, float) and limit.is_integer():
-        limit = int(limit)
-    return str(limit).replace("'", "")
 
 
 def _field_names(model: type[BaseModel], location: FieldPath) -> list[str]:

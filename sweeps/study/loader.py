@@ -103,35 +103,29 @@ def read_study(
             return study
     except ValidationError as error:
         shape = field_errors(error, Study)
-    invalid = {_removable_part(error.path) for error in shape}
+    # The smallest parts that can be removed without changing the rest.
+    paths = [error.path for error in shape]
+    invalid = {path[: 1 + (len(path) > 1 and path[0] in _ENTRIES)] for path in paths}
     rest = Study.model_validate(_without(raw, invalid)).with_source(source)
     others = validate_study(rest, invalid).errors
     found = without_meant([*shape, *others], source.places)
     raise StudyError([*errors, *map(source.locate, found)])
 
 
-def _removable_part(path: FieldPath) -> FieldPath:
-    """Returns the smallest part of a study that can be removed without changing the rest."""
-    is_entry = len(path) > 1 and path[0] in _ENTRIES
-    return path[:2] if is_entry else path[:1]
-
-
 def _without(raw: Mapping[str, Any], invalid: Collection[FieldPath]) -> dict[str, Any]:
     """Removes invalid parts, and fills in what every study needs."""
     valid = {key: value for key, value in raw.items() if (key,) not in invalid}
     for path in invalid:
-        if len(path) > 1 and (part := str(path[0])) in valid:
-            valid[part] = _without_entry(valid[part], path[1])
+        if len(path) > 1 and (name := str(path[0])) in valid:
+            part, entry = valid[name], path[1]
+            if isinstance(part, dict):
+                valid[name] = {key: value for key, value in part.items() if key != entry}
+            else:  # the other claims keep their positions, which lead to their lines
+                claims = [_PLACEHOLDER_CLAIM if i == entry else c for i, c in enumerate(part)]
+                valid[name] = claims
     if not valid.get("objectives"):
         valid.pop("objectives", None)
     return {"name": "unnamed", "experiment": "unknown", **valid}
-
-
-def _without_entry(part: Any, entry: str | int) -> Any:
-    if isinstance(part, dict):
-        return {key: value for key, value in part.items() if key != entry}
-    # The other claims keep their positions, which lead to their lines.
-    return [_PLACEHOLDER_CLAIM if i == entry else claim for i, claim in enumerate(part)]
 
 
 def _read_text(study: str) -> tuple[str, str, Path]:
@@ -168,8 +162,14 @@ def _apply_override(
     axis's condition, and a grid its pairing with another field. `space.F=null` removes it.
     """
     key, equals, text = change.partition("=")
-    # The name of a metric may itself contain dots.
-    path = _override_path(key.strip())
+    # Names of metrics and of swept fields may themselves contain dots.
+    section, dot, name = key.strip().partition(".")
+    path = tuple(key.strip().split("."))
+    if section in (*_METRIC_SECTIONS, "space"):
+        field, _, kind = name.rpartition(".")
+        path = (section, name) if dot else (section,)
+        if section == "space" and kind in AXIS_KINDS and field:
+            path = (section, field, kind)
     if not equals or not all(path) or not is_encodable(key):
         return FieldError((), format_value(change), _OVERRIDE_FORM, _OVERRIDE)
     if path[0] not in Study.model_fields:
@@ -194,17 +194,6 @@ def _apply_override(
         del places[inner]
     places[path] = (_OVERRIDE, None)
     return None
-
-
-def _override_path(key: str) -> tuple[str, ...]:
-    """Splits a key at its dots, except within the name of a metric or of a swept field."""
-    section, _, name = key.partition(".")
-    if section not in (*_METRIC_SECTIONS, "space"):
-        return tuple(key.split("."))
-    field, _, kind = name.rpartition(".")
-    if section == "space" and kind in AXIS_KINDS and field:
-        return section, field, kind
-    return (section, name) if "." in key else (section,)
 
 
 def _set_value(raw: dict[str, Any], path: Sequence[str], value: object) -> object:

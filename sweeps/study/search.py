@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from privnets.contract import Direction
-from privnets.points import Scalar, TradeoffPoint
+from privnets.points import TradeoffPoint
 from privnets.registry import Registry
-from sweeps.errors import FieldError, FieldPath, format_value
+from sweeps.errors import FieldError, format_value
 from sweeps.study.search_space import Axis, Proposal, lists_applicable
 from sweeps.study.spec import Bounds, SearchSpec, Study
 
@@ -136,24 +136,19 @@ def find_setting_errors(
     expected = f"nothing with the algorithm {spec.algorithm}; only a grid has fields in step"
     errors += [FieldError(("space", name, "along"), "a field", expected) for name in paired]
     for number, values in enumerate(spec.enqueue):
-        errors += _enqueue_errors(space, ("search", "enqueue", number), values)
+        path = ("search", "enqueue", number)
+        if not lists_applicable(space, values):
+            expected = f"a value for each of {', '.join(space) or 'no field'}"
+            if any(axis.when for axis in space.values()):
+                expected += ", without those whose condition it does not meet"
+            errors.append(FieldError(path, format_value(values), expected))
+            continue
+        errors += [
+            FieldError((*path, name), format_value(value), f"a value of space.{name}")
+            for name, value in values.items()
+            if not space[name].contains(value)
+        ]
     return errors
-
-
-def _enqueue_errors(
-    space: Mapping[str, Axis], path: FieldPath, values: Mapping[str, Scalar]
-) -> list[FieldError]:
-    """Finds fields that a point to try first lacks, or must not have, and values off its axes."""
-    if not lists_applicable(space, values):
-        expected = f"a value for each of {', '.join(space) or 'no field'}"
-        if any(axis.when for axis in space.values()):
-            expected += ", without those whose condition it does not meet"
-        return [FieldError(path, format_value(values), expected)]
-    return [
-        FieldError((*path, name), format_value(value), f"a value of space.{name}")
-        for name, value in values.items()
-        if not space[name].contains(value)
-    ]
 
 
 SEARCHES: Final[Registry[Search]] = Registry(

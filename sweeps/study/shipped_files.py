@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from privnets.config import flatten
 from sweeps.errors import InputError
@@ -33,9 +33,13 @@ def read_study_files(study: Study, directories: Sequence[Path] = ()) -> dict[str
             are larger than 64 MiB in all.
     """
     folder = study.source.folder
+    # Besides the experiment, texts in mappings, which only the author's own data and models are.
+    entries = {name: [value] for name, value in flatten(study.constants).items()}
+    entries |= {name: [*(axis.values() or ())] for name, axis in study.space.items()}
+    texts = [text for name, values in entries.items() if "." in name for text in values]
     paths: dict[str, Path] = {}
-    for text in _texts(study):
-        paths |= _named_files(folder, text)
+    for text in (study.experiment, *texts):
+        paths |= _named_files(folder, text) if isinstance(text, str) else {}
     for directory in directories:
         if not directory.is_dir():
             raise InputError(f"--with must be a directory; got {directory}")
@@ -45,7 +49,17 @@ def read_study_files(study: Study, directories: Sequence[Path] = ()) -> dict[str
         top = Path(name).parts[0]
         if top.removesuffix(".py") in PACKAGES:
             raise InputError(f"rename {top}: the job has a package of this name already")
-    return _read(paths)
+    try:
+        total = sum(path.stat().st_size for path in paths.values())
+        if total > MAX_BYTES:
+            largest = max(paths.values(), key=lambda path: path.stat().st_size)
+            raise InputError(
+                f"the study's files have {total:,} bytes, and at most {MAX_BYTES:,} travel with a "
+                f"job; name large ones, such as {largest}, by an absolute path that every node has"
+            )
+        return {name: path.read_bytes() for name, path in paths.items()}
+    except OSError as error:
+        raise InputError(f"{error.filename} cannot be read ({error.strerror})") from error
 
 
 def shipped_name(study: Study) -> str:
@@ -75,18 +89,6 @@ def _named_files(folder: Path, text: str) -> dict[str, Path]:
     return {path.relative_to(folder).as_posix(): path for path in found}
 
 
-def _texts(study: Study) -> Iterator[str]:
-    """The experiment, and texts in mappings, which only the author's own data and models are."""
-    yield study.experiment
-    for name, value in flatten(study.constants).items():
-        if "." in name and isinstance(value, str):
-            yield value
-    for name, axis in study.space.items():
-        if "." in name:
-            values: Sequence[Any] = axis.values() or ()
-            yield from (value for value in values if isinstance(value, str))
-
-
 def _files(place: Path) -> Iterator[Path]:
     """The file, or all files below a directory that are not hidden or compiled."""
     if place.is_file():
@@ -96,17 +98,3 @@ def _files(place: Path) -> Iterator[Path]:
         parts = path.relative_to(place).parts
         if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in parts):
             yield path
-
-
-def _read(paths: dict[str, Path]) -> dict[str, bytes]:
-    try:
-        total = sum(path.stat().st_size for path in paths.values())
-        if total > MAX_BYTES:
-            largest = max(paths.values(), key=lambda path: path.stat().st_size)
-            raise InputError(
-                f"the study's files have {total:,} bytes, and at most {MAX_BYTES:,} travel with a "
-                f"job; name large ones, such as {largest}, by an absolute path that every node has"
-            )
-        return {name: path.read_bytes() for name, path in paths.items()}
-    except OSError as error:
-        raise InputError(f"{error.filename} cannot be read ({error.strerror})") from error

@@ -10,11 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 import privnets
-from privnets.config import (
-    ExperimentConfig,
-    flatten,
-    nest,
-)
+from privnets.config import ExperimentConfig, flatten, nest
 from privnets.contract import Experiment
 from privnets.data import DataError, UserFormError
 from privnets.references import user_files
@@ -122,11 +118,15 @@ class StudyValidator:
     def run(self) -> list[ExperimentConfig]:
         """Validates every part; returns the configurations, with placeholders if need be."""
         self._check_names()
-        self._check_required()
         self._check_values()
-        self._check_seeds()
         configs = self._check_configs(self._make_configs(self._proposals()))
-        self._check_claims()
+        for i, claim in self._valid_claims():
+            if claim.axis is not None and _head(claim.axis) not in self._fields:
+                expected = describe_choices(self._fields, claim.axis)
+                self._add(("claims", i, "axis"), format_value(claim.axis), expected)
+            for part, names in (("where", claim.where), ("elsewhere", claim.elsewhere)):
+                for name in names:
+                    self._check_field_name(("claims", i, part, name))
         return configs
 
     def _check_names(self) -> None:
@@ -141,7 +141,7 @@ class StudyValidator:
                 self._add((name,), "a value", expected)
         for part, names in (("fixed", study.fixed), ("space", study.space)):
             for name in names:
-                self._check_field_name((part, name), "an unknown field")
+                self._check_field_name((part, name))
         for name in sorted({*study.fixed, *flatten(study.fixed)} & study.space.keys()):
             self._add(("space", name), "a field that is also in fixed", "it in one of the two")
         for name in study.space:
@@ -155,15 +155,12 @@ class StudyValidator:
             expected = "it in one of the two"
             self._add(("space", OBFUSCATION), "an axis beside the section obfuscation", expected)
         if "seed" in study.space:
-            expected = "replicates: N, which gives every point N seeds"
-            self._add(("space", "seed"), "an axis", expected)
-
-    def _check_field_name(self, path: FieldPath, given: str) -> None:
-        name = str(path[-1])
-        if _head(name) not in self._fields:
-            self.errors.append(FieldError.of_name(path, given, self._fields))
-
-    def _check_required(self) -> None:
+            self._add(("space", "seed"), "an axis", "replicates: N, which gives each point N seeds")
+        base, most = study.fixed.get("seed", 0), _MAX_SEED - MAX_POINTS
+        # Confirming seeds of an adaptive search start that far above the others.
+        if isinstance(base, int) and base + study.replicates > most:
+            given = f"{study.replicates} seeds from {base} on"
+            self._add(("replicates",), given, f"seeds below {most}")
         present = self._given_fields() | self._invalid_fields
         for name, field in self._fields.items():
             if field.is_required() and name not in present:
@@ -171,6 +168,10 @@ class StudyValidator:
                     expected = f"a value here, or an axis in space: {field.description}"
                     self._add(("fixed", name), "nothing", expected)
                 self._invalid_fields.add(name)
+
+    def _check_field_name(self, path: FieldPath) -> None:
+        if _head(path[-1]) not in self._fields:
+            self.errors.append(FieldError.of_name(path, "an unknown field", self._fields))
 
     def _given_fields(self) -> set[str]:
         return {_head(name) for name in (*self._study.constants, *self._study.space)}
@@ -224,20 +225,12 @@ class StudyValidator:
                 if error.path[: len(keys)] == keys and (
                     name == error.key or error.key not in field
                 ):
+                    is_interval = path[0] == "space" and study.space[name].values() is None
+                    hint = (
+                        ", by range" if is_interval and error.expected == "a whole number" else ""
+                    )
                     place = (*path, *error.path[len(keys) :])
-                    expected = error.expected + self._range_hint(path, error)
-                    self.errors.append(replace(error, path=place, expected=expected))
-
-    def _range_hint(self, path: FieldPath, error: FieldError) -> str:
-        is_interval = path[0] == "space" and self._study.space[str(path[1])].values() is None
-        return ", by range" if is_interval and error.expected == "a whole number" else ""
-
-    def _check_seeds(self) -> None:
-        base = self._study.fixed.get("seed", 0)
-        # Confirming seeds of an adaptive search start that far above the others.
-        if isinstance(base, int) and base + MAX_POINTS + self._study.replicates > _MAX_SEED:
-            given = f"{self._study.replicates} seeds from {base} on"
-            self._add(("replicates",), given, f"seeds below {_MAX_SEED - MAX_POINTS}")
+                    self.errors.append(replace(error, path=place, expected=error.expected + hint))
 
     def _proposals(self) -> list[Proposal]:
         """Returns the proposed points, or each axis's values in turn if the search is invalid."""
@@ -265,11 +258,11 @@ class StudyValidator:
         try:
             search = type(SEARCHES.get(spec.algorithm))
         except (ValueError, ExtensionError) as error:
-            path = ("search", "algorithm")
-            self.errors.append(_registry_error(path, spec.algorithm, SEARCHES, error))
+            place = ("search", "algorithm")
+            self.errors.append(_registry_error(place, spec.algorithm, SEARCHES, error))
             return None
-        errors = search.find_errors(self._study.space, spec)
-        errors += find_setting_errors(search, self._study.space, spec)
+        space = self._study.space
+        errors = [*search.find_errors(space, spec), *find_setting_errors(search, space, spec)]
         if self._is_invalid("space"):  # without its invalid axes, it may be empty
             errors = [error for error in errors if error.path != ("space",)]
         self.errors += errors
@@ -323,8 +316,11 @@ class StudyValidator:
                     is_default = problem.field in self._fields.keys() - self._given_fields()
                     given = f"the default, {problem.value}" if is_default else problem.value
                     self._add_to_field(problem.field, given, problem.expected)
-        if not self._invalid_fields:
-            self._check_effects(proposed - effective)
+        reported = {error.path for error in self.errors}
+        for name in () if self._invalid_fields else self._study.space:
+            if name in proposed - effective and ("space", name) not in reported:
+                expected = "a field that has an effect beside the other values of the study"
+                self._add(("space", name), "an axis without effect", expected)
         samples = list(dict(zip(structures, readable, strict=True)).values())
         fingerprints = []
         for config in samples if self._checks_data else ():
@@ -339,18 +335,8 @@ class StudyValidator:
             self.fingerprints = [fingerprints[number] for number in structures]
         if samples:
             self._check_metrics(samples)
-            if not self._invalid_fields:
-                self._check_supported(samples)
             self._check_early_stopping(samples)
         return readable
-
-    def _check_effects(self, idle: Collection[str]) -> None:
-        """Refuses axes without effect at any point, unless their values are refused already."""
-        reported = {error.path for error in self.errors}
-        for name in self._study.space:
-            if name in idle and ("space", name) not in reported:
-                expected = "a field that has an effect beside the other values of the study"
-                self._add(("space", name), "an axis without effect", expected)
 
     def _add_data_error(self, error: DataError) -> None:
         if self._checks_data:
@@ -364,16 +350,26 @@ class StudyValidator:
             self._add_to_field(field, str(error).rstrip("."), expected)
 
     def _check_metrics(self, samples: Sequence[ExperimentConfig]) -> None:
-        """Checks that every point reports the metrics of objectives and claims."""
+        """Checks metrics of objectives, constraints and claims, and limits of the latter two.
+
+        Every point must report them, with enough data for the objectives.
+        """
         reported = set.intersection(*({*self._experiment.metric_keys(c)} for c in samples))
         if self._has_placeholder_choice():  # another choice would report other metrics
             reported |= self._experiment.objectives.keys()
         reported |= {str(path[1]) for path in self._invalid if path[0] == "metrics" and path[1:]}
-        metrics: list[tuple[FieldPath, str]]
-        metrics = [(("objectives", metric), metric) for metric in self._study.objectives or {}]
-        metrics += [(("constraints", metric), metric) for metric in self._study.constraints]
+        study = self._study
+        metrics: list[tuple[FieldPath, str]] = [
+            *((("objectives", metric), metric) for metric in study.objectives or {}),
+            *((("constraints", metric), metric) for metric in study.constraints),
+        ]
+        limited: list[tuple[FieldPath, str, Bounds]] = [
+            (("constraints", name), name, each) for name, each in study.constraints.items()
+        ]
         for i, claim in self._valid_claims():
             metrics += [(("claims", i, *keys), metric) for keys, metric in claim.metrics.items()]
+            limited.append((("claims", i), claim.metric, claim))
+            limited += [(("claims", i, "given", k), k, each) for k, each in claim.given.items()]
         reasons: dict[str, str] = {}
         for config in () if self._invalid_fields else samples:
             reasons.update(self._experiment.unsupported_objectives(config))
@@ -382,34 +378,22 @@ class StudyValidator:
                 expected = describe_choices(reported & self._experiment.objectives.keys(), metric)
                 reason = f" ({reasons[metric]})" if metric in reasons else ""
                 self._add(path, f"{metric}, which not every point reports{reason}", expected)
-        self._check_limits()
-        is_default = self._study.objectives is None and not self._is_invalid("objectives")
-        if is_default and not self._invalid_fields:
+        for path, metric, bounds in limited:
+            for end in filter(math.isfinite, bounds.ends):
+                if limits := self._experiment.limit_mistake(metric, end):
+                    self._add(path, f"{end:g}", limits)
+        if self._invalid_fields:
+            return
+        if study.objectives is None and not self._is_invalid("objectives"):
             defaults = [dict(self._experiment.default_objectives(config)) for config in samples]
             if any(objectives != defaults[0] for objectives in defaults):
                 expected = "metrics that every point reports: min or max"
                 self._add(("objectives",), "nothing", expected)
-
-    def _check_limits(self) -> None:
-        """Checks that limits of constraints and claims are values that their metric can have."""
-        limited: list[tuple[FieldPath, str, Bounds]] = [
-            (("constraints", name), name, each) for name, each in self._study.constraints.items()
-        ]
-        for i, claim in self._valid_claims():
-            limited.append((("claims", i), claim.metric, claim))
-            limited += [(("claims", i, "given", k), k, each) for k, each in claim.given.items()]
-        for path, metric, bounds in limited:
-            for end in filter(math.isfinite, bounds.ends):
-                if expected := self._experiment.limit_mistake(metric, end):
-                    self._add(path, f"{end:g}", expected)
-
-    def _check_supported(self, samples: Sequence[ExperimentConfig]) -> None:
-        """Checks that every point has enough data for the objectives."""
         for config in samples:
-            reasons = self._experiment.unsupported_objectives(config)
-            reported = {*self._experiment.metric_keys(config)}
-            for metric in reasons.keys() & (self._study.objectives or {}).keys() & reported:
-                given = f"{metric}, which is undefined ({reasons[metric]})"
+            lacking = self._experiment.unsupported_objectives(config)
+            declared = {*self._experiment.metric_keys(config)}
+            for metric in lacking.keys() & (study.objectives or {}).keys() & declared:
+                given = f"{metric}, which is undefined ({lacking[metric]})"
                 self._add(("objectives", metric), given, "a metric that every point supports")
 
     def _check_early_stopping(self, samples: Sequence[ExperimentConfig]) -> None:
@@ -439,15 +423,6 @@ class StudyValidator:
         """Returns whether a field of named choices, such as the model, has a placeholder."""
         schema = self._experiment.Config.model_json_schema()["properties"]
         return any(_names(schema.get(name, {})) for name in self._invalid_fields)
-
-    def _check_claims(self) -> None:
-        for i, claim in self._valid_claims():
-            if claim.axis is not None and _head(claim.axis) not in self._fields:
-                expected = describe_choices(self._fields, claim.axis)
-                self._add(("claims", i, "axis"), format_value(claim.axis), expected)
-            for part, names in (("where", claim.where), ("elsewhere", claim.elsewhere)):
-                for name in names:
-                    self._check_field_name(("claims", i, part, name), "an unknown field")
 
     def _valid_claims(self) -> list[tuple[int, Claim]]:
         claims = enumerate(self._study.claims)

@@ -91,7 +91,14 @@ def parse_yaml(
         with warnings.catch_warnings(action="ignore"):  # about anchors that are used twice
             root = yaml.compose(text)
     except (YAMLError, ValueError, OverflowError) as error:
-        raise _syntax_error(error) from error
+        if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
+            given = f"a syntax error ({next(iter(str(error).splitlines()), '')})"
+            raise YamlError(given, "valid YAML") from error
+        line = error.problem_mark.line + 1
+        if isinstance(error, MaxDepthExceededError):
+            raise YamlError("deeper nesting", f"at most {MAX_DEPTH} levels", line) from error
+        reasons = ", ".join(filter(None, [error.context, error.problem]))
+        raise YamlError(f"a syntax error ({reasons})", "valid YAML", line) from error
     reader = _NodeReader(max_values)
     if root is not None:
         reader.document.value = reader.read(root, ())
@@ -158,13 +165,10 @@ class _NodeReader:
             raise YamlError("deeper nesting", f"at most {MAX_DEPTH} levels", _line(node))
         if isinstance(node, CollectionNode) and node.tag not in _COLLECTION_TAGS:
             raise YamlError(_describe(node), "a plain mapping or list", _line(node))
-        if isinstance(node, MappingNode):
-            return self._read_mapping(node, path)
         if isinstance(node, SequenceNode):
             return [self._entry(child, (*path, i), child) for i, child in enumerate(node.value)]
-        return _read_scalar(node)
-
-    def _read_mapping(self, node: MappingNode, path: FieldPath) -> dict[str, Any]:
+        if not isinstance(node, MappingNode):
+            return _read_scalar(node)
         values: dict[str, Any] = {}
         for key_node, child in node.value:
             key = _read_scalar(key_node) if key_node.tag == _TAG + "str" else None
@@ -205,15 +209,3 @@ def _line(node: Node) -> int:
 def _describe(node: Node) -> str:
     tag = str(node.tag).removeprefix(_TAG)
     return f"a {tag}" if isinstance(node, CollectionNode) else f"{tag} {node.value[:40]!r}"
-
-
-def _syntax_error(error: Exception) -> YamlError:
-    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
-        return YamlError(
-            f"a syntax error ({next(iter(str(error).splitlines()), '')})", "valid YAML"
-        )
-    line = error.problem_mark.line + 1
-    if isinstance(error, MaxDepthExceededError):
-        return YamlError("deeper nesting", f"at most {MAX_DEPTH} levels", line)
-    reasons = filter(None, [error.context, error.problem])
-    return YamlError(f"a syntax error ({', '.join(reasons)})", "valid YAML", line)
