@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from privnets.adversarial.release_check import check_release as check_release
     from privnets.adversarial.trained_releaser import TrainedReleaser as TrainedReleaser
     from privnets.adversarial.trained_releaser import load_releaser as load_releaser
+    from privnets.audit.evaluation import audit_model as audit_model
     from privnets.audit.evaluation import audit_signals as audit_signals
-    from privnets.audit.files import AuditError as AuditError
-    from privnets.audit.references import audit_model as audit_model
+    from privnets.audit.inputs import AuditError as AuditError
     from privnets.audit.result import AuditResult as AuditResult
     from privnets.frames import points_frame as points_frame
     from privnets.frames import replicates_frame as replicates_frame
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from privnets.points import merge_replicates as merge_replicates
 
 _DEFINED_IN = {
-    "AuditError": "privnets.audit.files",
+    "AuditError": "privnets.audit.inputs",
     "AuditResult": "privnets.audit.result",
     "Curve": "privnets.points",
     "ReleaseCheck": "privnets.adversarial.release_check",
     "Replicate": "privnets.points",
     "TradeoffPoint": "privnets.points",
     "TrainedReleaser": "privnets.adversarial.trained_releaser",
-    "audit_model": "privnets.audit.references",
+    "audit_model": "privnets.audit.evaluation",
     "audit_signals": "privnets.audit.evaluation",
     "check_release": "privnets.adversarial.release_check",
     "load_releaser": "privnets.adversarial.trained_releaser",

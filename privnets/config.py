@@ -14,14 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    model_serializer,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_serializer
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema, to_jsonable_python
 
 from privnets.points import Scalar
@@ -138,7 +131,12 @@ class ExperimentConfig(BaseModel):
         fields = {name: values[name] for name in self.field_defaults if name not in stackable}
         if _are_scalars(fields):
             return repr(fields)
-        return repr({name: _structural_value(value) for name, value in fields.items()})
+        texts = {}
+        for name, value in fields.items():
+            is_form = isinstance(value, UserForm)
+            plain = value.structural_values() if is_form else to_jsonable_python(value)
+            texts[name] = _ENCODER.encode(plain)
+        return repr(texts)
 
     def resolved(self) -> dict[str, Scalar]:
         """Returns all fields but the seed, which distinguishes the replicates of a point.
@@ -176,7 +174,9 @@ class OneOf:
         """Returns the schema that validates a value."""
         name = core_schema.no_info_plain_validator_function(
             self._check_named if self.settings else self._check_name,
-            serialization=core_schema.plain_serializer_function_ser_schema(_plain_name),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda value: value.model_dump(mode="json") if isinstance(value, Named) else value
+            ),
         )
         if not self.forms:
             return name
@@ -239,10 +239,6 @@ def _named_settings(kind: type[UserForm]) -> TypeAdapter[dict[str, UserForm]]:
     return TypeAdapter(dict[str, kind])  # type: ignore[valid-type]
 
 
-def _plain_name(value: str | Named) -> str | dict[str, Any]:
-    return value.model_dump(mode="json") if isinstance(value, Named) else value
-
-
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _TAG_MARK = "form "
 _MAX_LIST_TEXT = 500
@@ -279,17 +275,14 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Scalar]:
             flat[name] = value
         elif isinstance(value, dict):  # an instance check of an abstract type takes longer
             flat.update({f"{name}.{key}": each for key, each in flatten(value).items()})
-        else:
-            flat[name] = _list_text(value) if isinstance(value, list) else value
+        elif not isinstance(value, list):
+            flat[name] = value
+        elif len(text := json.dumps(value)) <= _MAX_LIST_TEXT:
+            flat[name] = text
+        else:  # MLflow limits the length of a run's configuration
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            flat[name] = f"{len(value)} values, sha256 {digest}"
     return flat
-
-
-def _list_text(values: list[Any]) -> str:
-    """Short text that identifies a list: MLflow limits the length of a run's configuration."""
-    text = json.dumps(values)
-    if len(text) <= _MAX_LIST_TEXT:
-        return text
-    return f"{len(values)} values, sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,12 +328,6 @@ def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprin
 def _are_scalars(fields: Mapping[str, Any]) -> bool:
     """Whether no value is a mapping or a list, as in most configurations."""
     return _SCALARS.issuperset(map(type, fields.values()))
-
-
-def _structural_value(value: Any) -> Scalar:
-    if isinstance(value, UserForm):
-        return _ENCODER.encode(value.structural_values())
-    return _ENCODER.encode(to_jsonable_python(value))
 
 
 # Some fields, such as an order of leakage, may be infinite: JSON then has `Infinity`.

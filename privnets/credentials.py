@@ -59,8 +59,12 @@ def strip_credentials(uri: str) -> str:
         return uri
     bare = re.sub(r"\A((?>.*?://(?!/))).*@", r"\1", uri, flags=re.DOTALL)
     address, _, options = bare.partition("#")[0].partition("?")
-    kept = "&".join(option for option in re.split("[&;]", options) if not _is_credential(option))
-    return f"{address}?{kept}" if kept else address
+    kept = []
+    for option in re.split("[&;]", options):
+        name, _, value = option.partition("=")
+        if not _USER.search(unquote(name)) and not _is_secret(name, value):
+            kept.append(option)
+    return f"{address}?{'&'.join(kept)}" if any(kept) else address
 
 
 def _redact(text: str, depth: int) -> str:
@@ -70,14 +74,14 @@ def _redact(text: str, depth: int) -> str:
 
 
 def _redact_options(text: str, depth: int) -> str:
-    return _OPTION.sub(lambda option: _redact_option(option, depth), text)
 
+    def redact_option(option: re.Match[str]) -> str:
+        name, value = option.groups()
+        if depth > _MAX_DEPTH or _is_secret(name, value, depth):
+            return f"{name}=***"
+        return f"{name}={_redact_options(value, depth + 1)}"  # the value may be a URI with options
 
-def _redact_option(option: re.Match[str], depth: int) -> str:
-    name, value = option.groups()
-    if depth > _MAX_DEPTH or _is_secret(name, value, depth):
-        return f"{name}=***"
-    return f"{name}={_redact_options(value, depth + 1)}"  # the value may be a URI with options
+    return _OPTION.sub(redact_option, text)
 
 
 def _is_secret(name: str, value: str, depth: int = 0) -> bool:
@@ -86,8 +90,3 @@ def _is_secret(name: str, value: str, depth: int = 0) -> bool:
         return True
     plain = unquote(value)
     return plain != value and _redact(plain, depth + 1) != plain
-
-
-def _is_credential(option: str) -> bool:
-    name, _, value = option.partition("=")
-    return bool(_USER.search(unquote(name))) or _is_secret(name, value)

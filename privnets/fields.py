@@ -39,7 +39,9 @@ def describe_fields(model: type[BaseModel], mark: str = "") -> Iterator[FieldDes
     """
     schema = model.model_json_schema(by_alias=True)
     definitions = schema.get("$defs", {})
-    meanings = _documented_attributes(model)
+    _, _, section = (inspect.getdoc(model) or "").partition("Attributes:\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section, flags=re.MULTILINE)
+    meanings = {name: " ".join(text.split()) for name, text in entries}
     for name, field in schema["properties"].items():
         meaning = field.get("description") or meanings.get(name, "no description")
         values = _values(field, definitions, mark)
@@ -48,13 +50,6 @@ def describe_fields(model: type[BaseModel], mark: str = "") -> Iterator[FieldDes
             for each in choice.names():
                 for setting in describe_fields(choice.settings(each), mark):
                     yield setting._replace(name=f"{name}.{each}.{setting.name}")
-
-
-def _documented_attributes(model: type[BaseModel]) -> dict[str, str]:
-    """Attributes that a docstring describes, by name."""
-    _, _, section = (inspect.getdoc(model) or "").partition("Attributes:\n")
-    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def _values(field: Mapping[str, Any], definitions: Mapping[str, Any], mark: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from privnets.points import Replicate, Scalar, TradeoffPoint
+from privnets.points import Scalar, TradeoffPoint
 
 SUFFIXES = (".std", ".ci_low", ".ci_high")
 
@@ -99,7 +99,28 @@ def replicates_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFram
     `privnets.points.ScoredRecords`). Metrics are those of the replicate, some of them followed by
     their `.standard_error` within it.
     """
-    rows = [_replicate_row(point, r) for point in points for r in point.replicates]
+    rows = []
+    for point in points:
+        for each in point.replicates:
+            scored, errors = each.scored_on, each.standard_errors.items()
+            status = "finished" if each.stopped is None else "stopped"
+            row = TableRow(
+                point_id=point.point_id,
+                experiment=point.experiment,
+                status="failed" if each.failure is not None else status,
+                finished_at=each.finished_at,
+                own={
+                    "seed": each.seed,
+                    "failure": each.failure,
+                    "stopped": each.stopped,
+                    "test_set": None if scored is None else scored.name,
+                    "test_size": math.nan if scored is None else scored.size,
+                    "test_overlap": math.nan if scored is None else scored.overlap,
+                },
+                config=point.config,
+                metrics={**each.metrics, **{f"{k}{ERROR_SUFFIX}": error for k, error in errors}},
+            )
+            rows.append(row)
     return table_from_rows(rows, sweep, REPLICATE_COLUMNS)
 
 
@@ -142,9 +163,12 @@ def table_from_columns(columns: TableColumns, own: Mapping[str, str], sweep: str
 
     The argument `own` is `POINT_COLUMNS` or `REPLICATE_COLUMNS`.
     """
-    names = sorted({field for config in columns.configs for field in config})
-    fields = {name: [config.get(name) for config in columns.configs] for name in names}
-    order = _order(columns, fields)
+    every = sorted({field for config in columns.configs for field in config})
+    fields = {name: [config.get(name) for config in columns.configs] for name in every}
+    # By configuration, field by field, then by point and seed.
+    keys = [_ranks(values)[columns.points] for values in (*fields.values(), columns.point_ids)]
+    seeds = np.asarray(columns.own.get("seed", np.zeros(len(columns.points))))
+    order = np.lexsort([seeds, *reversed(keys)])
     points = columns.points[order]
     microseconds = np.rint(columns.finished_at[order] * 1_000_000)
     table: dict[str, Any] = {
@@ -157,60 +181,22 @@ def table_from_columns(columns: TableColumns, own: Mapping[str, str], sweep: str
     }
     for field, values in fields.items():
         table[f"config/{field}"] = pd.Series(values).array.take(points)
-    for key in _metric_order(columns.metrics):
-        table[key] = columns.metrics[key][order]
+    names, suffixes = list(columns.metrics), (*SUFFIXES, ERROR_SUFFIX)
+    means = sorted({*names} - {key + suffix for key in names for suffix in suffixes})
+    for key in (name + suffix for name in means for suffix in ("", *suffixes)):
+        if key in columns.metrics:
+            table[key] = columns.metrics[key][order]
     return pd.DataFrame(table)
-
-
-def _replicate_row(point: TradeoffPoint, replicate: Replicate) -> TableRow:
-    scored = replicate.scored_on
-    errors = {f"{key}{ERROR_SUFFIX}": error for key, error in replicate.standard_errors.items()}
-    return TableRow(
-        point_id=point.point_id,
-        experiment=point.experiment,
-        status=_status(replicate),
-        finished_at=replicate.finished_at,
-        own={
-            "seed": replicate.seed,
-            "failure": replicate.failure,
-            "stopped": replicate.stopped,
-            "test_set": None if scored is None else scored.name,
-            "test_size": math.nan if scored is None else scored.size,
-            "test_overlap": math.nan if scored is None else scored.overlap,
-        },
-        config=point.config,
-        metrics={**replicate.metrics, **errors},
-    )
-
-
-def _status(replicate: Replicate) -> str:
-    if replicate.failure is not None:
-        return "failed"
-    return "finished" if replicate.stopped is None else "stopped"
-
-
-def _metric_order(keys: Iterable[str]) -> list[str]:
-    names, suffixes = set(keys), (*SUFFIXES, ERROR_SUFFIX)
-    spread = {key + suffix for key in names for suffix in suffixes}
-    means = sorted(names - spread)
-    return [name for key in means for name in (key, *(key + s for s in suffixes)) if name in names]
-
-
-def _order(columns: TableColumns, fields: Mapping[str, Sequence[Scalar]]) -> NDArray[np.int64]:
-    """Returns the order of rows by configuration, field by field, then by point and seed."""
-    keys = [_ranks(values)[columns.points] for values in (*fields.values(), columns.point_ids)]
-    seeds = np.asarray(columns.own.get("seed", np.zeros(len(columns.points))))
-    return np.lexsort([seeds, *reversed(keys)])
 
 
 def _ranks(values: Sequence[Scalar]) -> NDArray[np.int64]:
     """Returns the rank of each value: missing values first, then numbers, then text."""
-    ordered = sorted(set(values), key=_sort_key)
+
+    def sort_key(value: Scalar) -> tuple[int, float, str]:
+        if value is None:
+            return (0, 0.0, "")
+        return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")
+
+    ordered = sorted(set(values), key=sort_key)
     ranks = {value: rank for rank, value in enumerate(ordered)}
     return np.array([ranks[value] for value in values], dtype=np.int64)
-
-
-def _sort_key(value: Scalar) -> tuple[int, float, str]:
-    if value is None:
-        return (0, 0.0, "")
-    return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")

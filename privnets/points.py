@@ -148,13 +148,19 @@ class TradeoffPoint:
         """
         replicates = self.succeeded
         keys = sorted({key for r in replicates for key in r.metrics})
+        scored = [r.scored_on for r in replicates]
+        names = [None if one is None else one.name for one in scored]
         summary = summarize_columns(
             keys,
             _columns([r.metrics for r in replicates], keys),
             _columns([r.standard_errors for r in replicates], keys),
             np.zeros(len(replicates), dtype=np.int64),
             1,
-            _scored_columns(replicates),
+            ScoredColumns(
+                np.array([-1 if n is None else names.index(n) for n in names], dtype=np.int64),
+                np.array([math.nan if one is None else one.size for one in scored]),
+                np.array([1.0 if one is None else one.overlap for one in scored]),
+            ),
         )
         columns = (summary.mean, summary.std, *summary.interval())
         rows = zip(keys, *(column[0].tolist() for column in columns), strict=True)
@@ -176,11 +182,14 @@ class TradeoffPoint:
     @cached_property
     def curves(self) -> Mapping[str, Curve]:
         """Mean curves over the replicates with the same steps."""
-        keys = sorted({key for r in self.succeeded for key in r.curves})
-        return {
-            key: _mean_curve([r.curves[key] for r in self.succeeded if key in r.curves])
-            for key in keys
-        }
+        means = {}
+        for key in sorted({key for r in self.succeeded for key in r.curves}):
+            curves = [r.curves[key] for r in self.succeeded if key in r.curves]
+            steps = curves[0].steps
+            with np.errstate(invalid="ignore", over="ignore"):
+                mean = np.mean([c.values for c in curves if c.steps == steps], axis=0)
+            means[key] = Curve(steps, tuple(mean.tolist()))
+        return means
 
     @property
     def artifacts(self) -> Mapping[str, bytes]:
@@ -193,34 +202,18 @@ def merge_replicates(points: Iterable[TradeoffPoint]) -> list[TradeoffPoint]:
     groups: dict[str, list[TradeoffPoint]] = {}
     for point in points:
         groups.setdefault(point.point_id, []).append(point)
-    return [_merge(group) for group in groups.values()]
-
-
-def _merge(group: list[TradeoffPoint]) -> TradeoffPoint:
-    by_seed: dict[int, Replicate] = {}
-    for replicate in sorted((r for p in group for r in p.replicates), key=lambda r: r.finished_at):
-        by_seed.setdefault(replicate.seed, replicate)
-    ordered = tuple(by_seed[seed] for seed in sorted(by_seed))
-    return TradeoffPoint(group[0].point_id, group[0].experiment, group[0].config, ordered)
+    merged = []
+    for first, *others in groups.values():
+        every = [r for point in (first, *others) for r in point.replicates]
+        by_seed: dict[int, Replicate] = {}
+        for replicate in sorted(every, key=lambda r: r.finished_at):
+            by_seed.setdefault(replicate.seed, replicate)
+        ordered = tuple(by_seed[seed] for seed in sorted(by_seed))
+        merged.append(TradeoffPoint(first.point_id, first.experiment, first.config, ordered))
+    return merged
 
 
 def _columns(mappings: Sequence[Mapping[str, float]], keys: Sequence[str]) -> NDArray[np.float64]:
     """Values of each mapping, NaN for a key that it lacks, shape [mappings, keys]."""
     rows = [[float(mapping.get(key, math.nan)) for key in keys] for mapping in mappings]
     return np.array(rows, dtype=np.float64).reshape(len(mappings), len(keys))
-
-
-def _scored_columns(replicates: Sequence[Replicate]) -> ScoredColumns:
-    scored = [replicate.scored_on for replicate in replicates]
-    names = [None if one is None else one.name for one in scored]
-    return ScoredColumns(
-        np.array([-1 if name is None else names.index(name) for name in names], dtype=np.int64),
-        np.array([math.nan if one is None else one.size for one in scored]),
-        np.array([1.0 if one is None else one.overlap for one in scored]),
-    )
-
-
-def _mean_curve(curves: list[Curve]) -> Curve:
-    same = [c.values for c in curves if c.steps == curves[0].steps]
-    with np.errstate(invalid="ignore", over="ignore"):
-        return Curve(curves[0].steps, tuple(np.mean(same, axis=0).tolist()))

@@ -65,15 +65,12 @@ class Registry(Generic[T]):
             ValueError: If no extension has this name.
             ExtensionError: If several packages add it, or the one that does cannot be loaded.
         """
-        if name not in self._loaded:
-            self._loaded[name] = self._load(self._entry_point(name))
-        return self._loaded[name]
-
-    def _entry_point(self, name: str) -> EntryPoint:
-        if name in self.builtin:
-            return EntryPoint(name, self.builtin[name], self.group)
+        if name in self._loaded:
+            return self._loaded[name]
         added = installed_entry_points(self.group)
         offers = {point.value: point for point in added if point.name == name}
+        if name in self.builtin:
+            offers = {name: EntryPoint(name, self.builtin[name], self.group)}
         if not offers:
             raise ValueError(
                 f"{self._kind} must be one of {', '.join(self.names())}; got {name!r}."
@@ -81,7 +78,8 @@ class Registry(Generic[T]):
         if len(offers) > 1:
             values = ", ".join(sorted(offers))
             raise ExtensionError(f"several packages offer {self._kind} {name!r}: {values}")
-        return next(iter(offers.values()))
+        self._loaded[name] = self._load(next(iter(offers.values())))
+        return self._loaded[name]
 
     def _load(self, point: EntryPoint) -> T:
         base: type[T] = EntryPoint("base", self._base, self.group).load()

@@ -23,13 +23,7 @@ from privnets.audit.model_signals import ModelSignals
 from privnets.audit.selection import cross_fit
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Stage
-from privnets.membership.trials import (
-    Population,
-    Trials,
-    guess,
-    score_guesses,
-    why_unavailable,
-)
+from privnets.membership.trials import Population, Trials, guess, score_guesses, why_unavailable
 from privnets.statistics.roc import ScoredTrials
 
 _SPLITS = ("train", "attack", "validation", "test")
@@ -108,6 +102,9 @@ def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0)
     """
     random = np.random.default_rng(seed)
     noise = random.standard_normal((records, 2 * draws))
+    others = torch.from_numpy(random.standard_normal((4 * records, 2 * draws)))
+    outside = torch.from_numpy(random.random(others.shape) < 0.5)
+    others = others + shift * ~outside
     column = torch.arange(2 * draws)
     member = (column // draws + torch.arange(records)[:, None]) % 2 == 1
     signal = torch.from_numpy(noise) + shift * member
@@ -121,22 +118,13 @@ def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0)
         trajectory=torch.nn.functional.softplus(-signal)[None],
         two_sided=False,
         parameters=signal[..., None],
-        population=_make_population(random, shift, records, 2 * draws),
-    )
-
-
-def _make_population(
-    random: np.random.Generator, shift: float, records: int, models: int
-) -> Population:
-    noise = torch.from_numpy(random.standard_normal((4 * records, models)))
-    outside = torch.from_numpy(random.random(noise.shape) < 0.5)
-    signal = noise + shift * ~outside
-    return Population(
-        outside=outside,
-        signal=signal,
-        loss=torch.nn.functional.softplus(-signal),
-        features=torch.ones_like(signal[:, :1]),
-        features_of_records=signal.new_ones(records, 1),
+        population=Population(
+            outside=outside,
+            signal=others,
+            loss=torch.nn.functional.softplus(-others),
+            features=torch.ones_like(others[:, :1]),
+            features_of_records=others.new_ones(records, 1),
+        ),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import tarfile
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import numpy as np
 
 from campaigns.fuzz.edits import Strategy, edited_inputs
 from campaigns.fuzz.targets import Target
-from privnets import cache
 from privnets.data import (
     DataError,
     eco_files,
@@ -151,27 +149,6 @@ def eco_published(folder: Path) -> Target:
         return edited_inputs(corpus[1:], words) | edited_inputs(corpus, words)
 
     return Target("eco_published", folder, _guard(read), lambda: corpus, inputs)
-
-
-def prepared(folder: Path) -> Target:
-    """The cache's files, with a digest that fits."""
-    sink = io.BytesIO()
-    np.savez(sink, x=np.arange(6.0).reshape(2, 3), y=np.array([1, 2]))
-    deflated = io.BytesIO()
-    np.savez_compressed(deflated, x=np.zeros(1000))
-    objects = io.BytesIO()
-    np.savez(objects, x=np.array([{}], dtype=object), allow_pickle=True)
-    corpus = [sink.getvalue(), deflated.getvalue(), objects.getvalue()]
-
-    def read(content: bytes) -> bool:
-        path = folder / "made.prepared"
-        path.write_bytes(hashlib.sha256(content).digest() + content)
-        found = cache.read(path)
-        assert found is None or all(array.dtype != object for array in found.values())
-        return found is not None
-
-    words = (b"PK\x03\x04", b"PK\x01\x02", b"\x93NUMPY\x01\x00", b"'descr': '|O'", b"(9999999999,)")
-    return Target("prepared", folder, read, lambda: corpus, lambda: edited_inputs(corpus, words))
 
 
 def _target(

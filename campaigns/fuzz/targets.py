@@ -48,7 +48,6 @@ TARGETS: Mapping[str, str] = {
     "mnist": "of_data",
     "eco_aggregated": "of_data",
     "eco_published": "of_data",
-    "prepared": "of_data",
     "commands": "of_commands",
 }
 """Target to the module that makes it."""

@@ -12,12 +12,8 @@ from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problems import PROBLEMS
 from privnets.config import ExperimentConfig, Named, OneOf, UserForm, UserMetric
 from privnets.points import Scalar
-from privnets.references.forms import NETWORK_FORMS, PROBLEM_FORMS
-from privnets.references.models import NetworkReference
-from privnets.references.problems import (
-    OwnReference,
-    ProblemSettings,
-)
+from privnets.references.models import NETWORK_FORMS, NetworkReference
+from privnets.references.problems import PROBLEM_FORMS, OwnReference, ProblemSettings
 from privnets.registry import ExtensionError
 
 

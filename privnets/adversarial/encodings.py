@@ -24,9 +24,10 @@ from privnets.adversarial.released_columns import (
 from privnets.data import UserFormError
 from privnets.data.faces.collection import centre_square
 from privnets.references.columns import is_number
+from privnets.references.data import MissingValues, TableFormat
 from privnets.references.problems import Range
-from privnets.references.table_files import STANDARD, TableFormat, read_frame
-from privnets.references.tables import MissingValues, require_columns
+from privnets.references.table_files import STANDARD, read_frame
+from privnets.references.tables import require_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,12 +85,12 @@ class RecordEncoding(BaseModel):
         Raises:
             UserFormError: If that is not possible.
         """
-        # Missing names are refused by `encode`, so that names may look like records.
-        return read_frame(path, form=_with_header(self.form, self.form.header is not False))
+        return read_frame(path, form=self.form)
 
     def read_release(self, path: Path) -> Any:
         """Reads what `write` wrote: a CSV file has a header."""
-        return self.model_copy(update={"form": _with_header(self.form, True)}).read(path)
+        form = self.form.model_copy(update={"header": True})
+        return self.model_copy(update={"form": form}).read(path)
 
     def complete(self, records: Any) -> Any:
         """Records of a file that can be released."""
@@ -111,10 +112,6 @@ class RecordEncoding(BaseModel):
             form = self.form
             separators = {"sep": form.separator, "decimal": form.decimal}
             released.to_csv(path, index=False, encoding=form.encoding, **separators)
-
-
-def _with_header(form: TableFormat, header: bool) -> TableFormat:
-    return form.model_copy(update={"header": header})
 
 
 class ArrayEncoding(RecordEncoding):

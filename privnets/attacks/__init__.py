@@ -5,12 +5,10 @@ An attack is a subclass of `Attack` in a module of its own, and one line in `ATT
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from privnets.attacks.base import Attack
 from privnets.registry import Registry
-
-if TYPE_CHECKING:
-    from privnets.attacks.base import Attack
 
 Place = Literal["sweeps", "audits"]
 
@@ -28,13 +26,13 @@ ATTACKS: Final[Registry[Attack]] = Registry(
     {
         name: f"privnets.attacks.{location}"
         for name, location in {
-            "loss": "saved_signals:LOSS",
-            "confidence": "saved_signals:CONFIDENCE",
-            "entropy": "saved_signals:ENTROPY",
-            "modified_entropy": "saved_signals:MODIFIED_ENTROPY",
-            "logit": "saved_signals:LOGIT",
-            "score": "saved_signals:SCORE",
-            "correctness": "saved_signals:CORRECTNESS",
+            "loss": "thresholds:LOSS",
+            "confidence": "thresholds:CONFIDENCE",
+            "entropy": "thresholds:ENTROPY",
+            "modified_entropy": "thresholds:MODIFIED_ENTROPY",
+            "logit": "thresholds:LOGIT",
+            "score": "thresholds:SCORE",
+            "correctness": "thresholds:CORRECTNESS",
             "threshold_gaussian": "thresholds:ThresholdGaussian",
             "threshold_mean_loss": "thresholds:ThresholdMeanLoss",
             "attack_p": "calibrated_loss:AttackP",

@@ -58,11 +58,16 @@ class BavariaOnline(Attack):
     def score(self, view: AttackerView) -> Array:
         """Scores the log-likelihood ratio at the signal."""
         inside, outside = view.moments(member=True), view.moments(member=False)
-        prior = outside.mean + _average_shift(inside.mean - outside.mean)
+        shifts = inside.mean - outside.mean
+        known = ~np.isnan(shifts)  # over the records with references of both sides
+        total, number = np.where(known, shifts, 0.0).sum(1), known.sum(1)
+        average = np.divide(total, number, out=np.full_like(total, np.nan), where=number > 0)
+        prior = outside.mean + average[:, None]
         count, extra = inside.count, _PRIOR_MEMBERS
-        known = np.where(count > 0, inside.mean, prior)
-        mean = (count * known + extra * prior) / (count + extra)
-        scatter = inside.scatter + count * extra / (count + extra) * np.square(known - prior)
+        mean_inside = np.where(count > 0, inside.mean, prior)
+        mean = (count * mean_inside + extra * prior) / (count + extra)
+        away = np.square(mean_inside - prior)
+        scatter = inside.scatter + count * extra / (count + extra) * away
         pooled = inside.pooled_variance, outside.pooled_variance
         # The prior model costs no degree of freedom for the mean.
         members = _log_student(view.signal, mean, scatter, pooled[0], count + extra, count)
@@ -83,12 +88,3 @@ def _log_student(
         scale = gammaln((total + 1) / 2) - gammaln(total / 2) - np.log(total * variance) / 2
         density: Array = scale - (total + 1) / 2 * tail
     return density
-
-
-def _average_shift(shifts: Array) -> Array:
-    """Mean over the records with references of both sides, shape [T, 1]; NaN without one."""
-    known = ~np.isnan(shifts)
-    total = np.where(known, shifts, 0.0).sum(1, keepdims=True)
-    count = known.sum(1, keepdims=True)
-    mean: Array = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    return mean

@@ -6,7 +6,6 @@ record.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -58,32 +57,22 @@ class LearnedAttack(Attack):
         """There must be classes, and enough records of both kinds, but not too many trials."""
         return why_nothing_to_learn(view.outputs)
 
-    def score(self, view: AttackerView) -> Array:
-        """Scores every record by a fit to the known ones."""
-        assert view.outputs is not None  # by `why_unavailable`
-        return self.fit(view, view.outputs)
-
-    @abstractmethod
-    def fit(self, view: AttackerView, outputs: SavedOutputs) -> Array:
-        """Scores of all trials, shape [T, R]."""
-
 
 class Boosting(LearnedAttack):
     """Log-odds of membership by gradient boosting."""
 
     name = "boosting"
 
-    def fit(self, view: AttackerView, outputs: SavedOutputs) -> Array:
+    def score(self, view: AttackerView) -> Array:
         """Log-odds of membership."""
+        outputs = _outputs(view)
         model = HistGradientBoostingClassifier(**_TREES, categorical_features=_categories(outputs))
-        return _fit(
-            model.fit,
-            model.decision_function,
-            view,
-            _trees_see,
-            outputs.member,
-            _draw(_known(outputs)),
-        )
+
+        def see(target: int) -> Array:
+            return np.column_stack([_labels(outputs), *_columns(view, outputs, target)])
+
+        fitted = _draw(_known(outputs))
+        return _fit(model.fit, model.decision_function, see, outputs.member, fitted)
 
 
 class LogisticAttack(LearnedAttack):
@@ -91,17 +80,20 @@ class LogisticAttack(LearnedAttack):
 
     name = "logistic"
 
-    def fit(self, view: AttackerView, outputs: SavedOutputs) -> Array:
+    def score(self, view: AttackerView) -> Array:
         """Log-odds of membership."""
+        outputs = _outputs(view)
         model = make_pipeline(StandardScaler(), LogisticRegression(solver="newton-cholesky"))
-        return _fit(
-            model.fit,
-            model.decision_function,
-            view,
-            _logistic_sees,
-            outputs.member,
-            _draw(_known(outputs)),
-        )
+
+        def see(target: int) -> Array:
+            columns, labels = _columns(view, outputs, target), _labels(outputs)
+            if not _categories(outputs):
+                return np.column_stack(columns)
+            classes = np.eye(int(labels.max()) + 1)[labels]
+            return np.column_stack([*columns, classes, classes * view.signal[target][:, None]])
+
+        fitted = _draw(_known(outputs))
+        return _fit(model.fit, model.decision_function, see, outputs.member, fitted)
 
 
 class ClassThresholds(LearnedAttack):
@@ -110,8 +102,9 @@ class ClassThresholds(LearnedAttack):
     name = "class_thresholds"
     paper = "Song and Mittal, USENIX Security 2021, arXiv 2003.10595"
 
-    def fit(self, view: AttackerView, outputs: SavedOutputs) -> Array:
+    def score(self, view: AttackerView) -> Array:
         """Standardised signal."""
+        outputs = _outputs(view)
         signal, labels = view.signal, _labels(outputs)
         others = _known(outputs) & ~outputs.member
         values, classes = signal[others], np.broadcast_to(labels, signal.shape)[others]
@@ -139,9 +132,19 @@ def why_nothing_to_learn(outputs: SavedOutputs | None) -> str | None:
 
 def exceedance_of_outputs(view: AttackerView, outputs: SavedOutputs) -> Array:
     """Signal beside the quantiles of non-members of the class with such other outputs."""
-    others = _draw(_known(outputs) & ~outputs.member)
+    others, labels = _draw(_known(outputs) & ~outputs.member), _labels(outputs)
+
+    def see(target: int) -> Array:
+        """Classes, and the shares of the other classes in the rest of the probability."""
+        if outputs.probabilities is None:
+            return labels[:, None].astype(float)
+        rest = outputs.probabilities[target].copy()
+        rest[np.arange(len(labels)), labels] = 0.0
+        shares = rest / np.maximum(rest.sum(1, keepdims=True), _LEAST)
+        return np.column_stack([labels, *_both_orders(np.log(np.maximum(shares, _LEAST)))])
+
     middle, upper = (
-        _fit(model.fit, model.predict, view, _context, view.signal, others)
+        _fit(model.fit, model.predict, see, view.signal, others)
         for model in (
             HistGradientBoostingRegressor(
                 loss="quantile", quantile=q, **_TREES, categorical_features=_categories(outputs)
@@ -155,28 +158,20 @@ def exceedance_of_outputs(view: AttackerView, outputs: SavedOutputs) -> Array:
 def _fit(
     fit: Callable[[Array, Any], object],
     answer: Callable[[Array], Array],
-    view: AttackerView,
-    see: Callable[[AttackerView, SavedOutputs, int], Array],
+    see: Callable[[int], Array],
     y: Any,
     trials: BoolArray,
 ) -> Array:
     """Answers for all trials of a model that is fitted to some, shape [T, R].
 
     Args:
-        see: Columns of one judged model.
+        see: Columns of one judged model, by its number.
         y: What is predicted, shape [T, R].
     """
-    outputs, targets = view.outputs, range(len(view.signal))
-    assert outputs is not None
     # Threads would wait for each other longer than trees as small as these take.
     with threadpool_limits(1):
-        fit(
-            np.concatenate(
-                [see(view, outputs, t)[r] for t, r in zip(targets, trials, strict=True)]
-            ),
-            y[trials],
-        )
-        return np.stack([answer(see(view, outputs, t)) for t in targets])
+        fit(np.concatenate([see(t)[rows] for t, rows in enumerate(trials)]), y[trials])
+        return np.stack([answer(see(t)) for t in range(len(trials))])
 
 
 def _draw(trials: BoolArray) -> BoolArray:
@@ -194,6 +189,11 @@ def _known(outputs: SavedOutputs) -> BoolArray:
     return np.broadcast_to(outputs.known, outputs.member.shape)
 
 
+def _outputs(view: AttackerView) -> SavedOutputs:
+    assert view.outputs is not None  # by `why_unavailable`
+    return view.outputs
+
+
 def _labels(outputs: SavedOutputs) -> NDArray[np.int64]:
     assert outputs.labels is not None  # by `why_unavailable`
     return outputs.labels
@@ -203,18 +203,6 @@ def _categories(outputs: SavedOutputs) -> list[int] | None:
     """Number of the column of classes, if they are few enough to be told apart."""
     labels = outputs.labels
     return None if labels is None or labels.max() >= _MAX_CLASSES else [0]
-
-
-def _trees_see(view: AttackerView, outputs: SavedOutputs, target: int) -> Array:
-    return np.column_stack([_labels(outputs), *_columns(view, outputs, target)])
-
-
-def _logistic_sees(view: AttackerView, outputs: SavedOutputs, target: int) -> Array:
-    columns, labels = _columns(view, outputs, target), _labels(outputs)
-    if not _categories(outputs):
-        return np.column_stack(columns)
-    classes = np.eye(int(labels.max()) + 1)[labels]
-    return np.column_stack([*columns, classes, classes * view.signal[target][:, None]])
 
 
 def _columns(view: AttackerView, outputs: SavedOutputs, target: int) -> list[Array]:
@@ -228,17 +216,6 @@ def _columns(view: AttackerView, outputs: SavedOutputs, target: int) -> list[Arr
         columns += _both_orders(logs)
         columns.append(margins(logs, _labels(outputs)))
     return columns
-
-
-def _context(view: AttackerView, outputs: SavedOutputs, target: int) -> Array:
-    """Classes, and the shares of the other classes in the rest of the probability."""
-    labels = _labels(outputs)
-    if outputs.probabilities is None:
-        return labels[:, None].astype(float)
-    others = outputs.probabilities[target].copy()
-    others[np.arange(len(labels)), labels] = 0.0
-    shares = others / np.maximum(others.sum(1, keepdims=True), _LEAST)
-    return np.column_stack([labels, *_both_orders(np.log(np.maximum(shares, _LEAST)))])
 
 
 def _both_orders(logs: Array) -> list[Array]:

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privnets.randomness import generator
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Array = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -187,8 +184,8 @@ class Training:
     error_of_references: Array
     loss: Array
     mean_loss: Array
-    parameters: Tensor | None = None
-    parameters_of_references: Tensor | None = None
+    parameters: Any = None
+    parameters_of_references: Any = None
     partners: IntArray | None = None
     trajectory: Array | None = None
     trajectory_of_references: Array | None = None

@@ -60,27 +60,17 @@ class WhiteBox(Attack):
             each.expand(records, *each.shape[-2:])
             for each in (training.parameters, training.parameters_of_references)
         )
-        shrinkage, threshold = _fit_shrinkage(references, member, partner)
+        # As many records choose as have enough trials for a threshold.
+        enough = max(1, _THRESHOLD_TRIALS // member.shape[1])
+        some, inside = references[:enough], member[:enough]
+        left_out = left_out_log_ratios(some, inside, _SHRINKAGES, partner)
+        _, threshold, shrinkage = max(
+            (*best_threshold(ratios.cpu().numpy(), inside.cpu().numpy()), shrinkage)
+            for shrinkage, ratios in left_out.items()
+        )
         ratios = gaussian_log_ratios(references, member, judged, shrinkage)
         scores: Array = ratios.T.cpu().numpy() - threshold
         return scores
-
-
-def _fit_shrinkage(
-    references: Tensor, member: Tensor, partner: Tensor | None
-) -> tuple[float, float]:
-    """Shrinkage and threshold with the largest advantage on reference models, each left out.
-
-    As many records are used as have enough trials for a threshold.
-    """
-    enough = max(1, _THRESHOLD_TRIALS // member.shape[1])
-    references, member = references[:enough], member[:enough]
-    inside = member.cpu().numpy()
-    found = []
-    for shrinkage, ratios in left_out_log_ratios(references, member, _SHRINKAGES, partner).items():
-        found.append((*best_threshold(ratios.cpu().numpy(), inside), shrinkage))
-    _, threshold, shrinkage = max(found)
-    return shrinkage, threshold
 
 
 def gaussian_log_ratios(
@@ -107,10 +97,7 @@ def gaussian_log_ratios(
 
 
 def left_out_log_ratios(
-    references: Tensor,
-    member: Tensor,
-    shrinkages: Sequence[float],
-    partner: Tensor | None = None,
+    references: Tensor, member: Tensor, shrinkages: Sequence[float], partner: Tensor | None = None
 ) -> dict[float, Tensor]:
     """Log-likelihood ratios of references as in `gaussian_log_ratios`, each left out of its fit.
 

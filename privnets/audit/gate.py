@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any, Final, Literal, get_args
 from xml.etree import ElementTree
 
-from privnets.audit.files import AuditError
+from privnets.audit.inputs import AuditError
 from privnets.config import did_you_mean
 
 Judge = Literal["upper", "estimate", "lower"]
@@ -60,21 +60,14 @@ class GateAnswer:
         if low < high:  # a lower bound has no interval
             numbers += f" ({low:.3f} to {high:.3f})"
         line = f"{self.subject}: {numbers} of {self.attack} {verb} {self.limit:g}"
-        return f"{line}: {reason}" if (reason := self._reason()) else line
-
-    def _reason(self) -> str:
-        _, low, high = self.interval
-        if self.obstacle:
-            return self.obstacle
-        if self.judge == "upper" and low <= self.limit < high:
-            return (
-                f"the interval reaches {high:.3f}, so a leak above the limit is not excluded; "
-                "more records narrow it"
-            )
-        if self.judge != "upper" and self.has_passed and high > self.limit:
+        reason = self.obstacle
+        if not reason and self.judge == "upper" and low <= self.limit < high:
+            reason = f"the interval reaches {high:.3f}, so a leak above the limit is not excluded; "
+            reason += "more records narrow it"
+        elif not reason and self.judge != "upper" and self.has_passed and high > self.limit:
             judged = "lower end" if self.judge == "lower" else "estimate"
-            return f"the interval reaches {high:.3f}; only its {judged} was judged"
-        return ""
+            reason = f"the interval reaches {high:.3f}; only its {judged} was judged"
+        return f"{line}: {reason}" if reason else line
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; numbers that are not finite are None."""
@@ -149,24 +142,20 @@ def check_limits(ranges: Ranges, *several: Mapping[str, float]) -> dict[str, flo
             kind = type(limits).__name__
             raise AuditError(f"limits must be a dict, as {{'advantage': 0.1}}; got a {kind}")
         for metric, limit in limits.items():
-            _check_limit(metric, limit, ranges)
+            if metric not in ranges:
+                known = ", ".join(ranges) + did_you_mean(str(metric), ranges)
+                raise AuditError(f"metric must be one of {known}; got {metric!r}")
+            low, high = ranges[metric]
+            if not isinstance(limit, Real) or isinstance(limit, bool):
+                raise AuditError(f"a limit must be a number, as {metric}=0.1; got {limit!r}")
+            if not low <= limit < high:
+                hint = "; divide percentages by 100" if high == 1 < limit < math.inf else ""
+                raise AuditError(
+                    f"{metric} is in [{low:g}, {high:g}], and a limit must be at least {low:g} and "
+                    f"below {high:g}; got {limit:g}{hint}."
+                )
             if metric in checked:
                 both = f"{checked[metric]:g} and {limit:g}"
                 raise AuditError(f"{metric} must have one limit; got {both}")
             checked[metric] = float(limit)
     return checked
-
-
-def _check_limit(metric: str, limit: float, ranges: Ranges) -> None:
-    if metric not in ranges:
-        known = ", ".join(ranges) + did_you_mean(str(metric), ranges)
-        raise AuditError(f"metric must be one of {known}; got {metric!r}")
-    low, high = ranges[metric]
-    if not isinstance(limit, Real) or isinstance(limit, bool):
-        raise AuditError(f"a limit must be a number, as {metric}=0.1; got {limit!r}")
-    if not low <= limit < high:
-        hint = "; divide percentages by 100" if high == 1 < limit < math.inf else ""
-        raise AuditError(
-            f"{metric} is in [{low:g}, {high:g}], and a limit must be at least {low:g} and "
-            f"below {high:g}; got {limit:g}{hint}."
-        )

@@ -1,22 +1,54 @@
-"""Arrays and records of users: their forms, their order, copies for models, equal records."""
+"""Files, arrays and records of users: their forms, their order, copies for models, equal records.
+
+Files are not trusted: no pickle is read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from numbers import Real
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.attacks.view import Array, BoolArray
-from privnets.audit.files import AuditError
+from privnets.data.files import UserFormError
 from privnets.randomness import generator
+from privnets.references.data import read_npz
+from privnets.references.table_files import EXACT, read_frame
 
-_MAX_WHOLE = 2**53
+SAVED: Final = "privnets_audit"
+"""Array that marks a `.npz` file as one of `AuditResult.save`."""
+
+_SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet")
 _MAX_GROUPS = 50
+
+
+class AuditError(ValueError):
+    """Raised for input that cannot be audited; the message says what to change."""
+
+
+def read_columns(path: Path) -> dict[str, Any] | pd.DataFrame:
+    """Reads arrays from a `.npz` file, or a table; see `read_frame`.
+
+    Raises:
+        AuditError: If the file is absent, of another kind, damaged, or too large.
+    """
+    if not path.name.lower().endswith(_SUFFIXES):
+        raise AuditError(f"{path} must end in {', '.join(_SUFFIXES)}; got {path.suffix!r}")
+    if not path.is_file():
+        raise AuditError(f"{path} is not a file; give one that ends in {', '.join(_SUFFIXES)}")
+    try:
+        return read_npz(path) if path.suffix.lower() == ".npz" else read_frame(path)
+    except Exception as error:  # parsers raise many types
+        reason = str(error).partition("\n")[0]
+        if isinstance(error, UserFormError):
+            reason = f"it has {error.given}; expected {error.expected}"
+        raise AuditError(f"{path} cannot be read: {reason}") from error
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
@@ -32,21 +64,16 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
             value = value.double() if value.is_floating_point() else value
         elif hasattr(value, "toarray"):
             value = value.toarray()
-        if np.ma.is_masked(value):
-            raise AuditError(f"{name} must not have masked entries")
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        if isinstance(error, AuditError):
-            raise
+        if array.dtype.kind == "O" and all(isinstance(each, Real) for each in array.flat):
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
         raise AuditError(
             f"{name} must be an array, not rows of different lengths or kinds: {reason}"
         ) from error
-    if array.dtype.kind == "O" and all(isinstance(each, Real) for each in array.flat):
-        try:
-            return array.astype(np.float64)
-        except OverflowError as error:
-            raise AuditError(f"{name} must be numbers that float64 can hold") from error
+    if np.ma.is_masked(value):
+        raise AuditError(f"{name} must not have masked entries")
     return array
 
 
@@ -93,7 +120,7 @@ def as_numbers(name: str, value: Any, expected: str = "numbers") -> Array:
     if array.size == 0:
         raise AuditError(f"{name} is empty")
     numbers = array.astype(np.float64)
-    if array.dtype.kind in "iu" and (np.abs(numbers) > _MAX_WHOLE).any():
+    if array.dtype.kind in "iu" and (np.abs(numbers) > EXACT).any():
         raise AuditError(f"{name} has whole numbers beyond 2**53, which would be rounded")
     return numbers
 
@@ -173,7 +200,20 @@ def take_records(x: Any, rows: NDArray[np.int64]) -> Any:
 
 def describe_equal_records(x: Any, y: NDArray[Any], member: BoolArray) -> tuple[str, ...]:
     """Sentences about records that are equal in x and y, and what that does to an audit."""
-    keys = _record_keys(x, y)
+    if hasattr(x, "tocsr"):
+        x = x.copy()
+        x.sum_duplicates()
+        # Entries are summed in the order of columns, so equal rows have equal sums.
+        x = x @ generator(0, "keys of records").standard_normal(x.shape[1])
+    if isinstance(x, list):
+        x = np.array([repr(row) for row in x], dtype=object)
+    if not isinstance(x, pd.Series | pd.DataFrame):
+        x = pd.DataFrame(as_array("x", x).reshape(len(y), -1))
+    hashes, labels = (
+        pd.util.hash_pandas_object(each, index=False, categorize=False).to_numpy(np.uint64)
+        for each in (x, pd.Series(y))
+    )
+    keys = hashes * np.uint64(0x9E3779B97F4A7C15) + labels
     inside, outside = keys[member], keys[~member]
     notes = []
     if copies := int(np.isin(outside, inside).sum()):
@@ -188,22 +228,3 @@ def describe_equal_records(x: Any, y: NDArray[Any], member: BoolArray) -> tuple[
             "without such a record may have trained with its copy, which lowers their figures."
         )
     return tuple(notes)
-
-
-def _record_keys(x: Any, y: NDArray[Any]) -> NDArray[np.uint64]:
-    """Hash of each record and target, shape [R]; equal for equal ones."""
-    if hasattr(x, "tocsr"):
-        x = x.copy()
-        x.sum_duplicates()
-        # Entries are summed in the order of columns, so equal rows have equal sums.
-        x = x @ generator(0, "keys of records").standard_normal(x.shape[1])
-    if isinstance(x, list):
-        x = np.array([repr(row) for row in x], dtype=object)
-    if not isinstance(x, pd.Series | pd.DataFrame):
-        x = pd.DataFrame(as_array("x", x).reshape(len(y), -1))
-    keys, labels = (
-        pd.util.hash_pandas_object(each, index=False, categorize=False).to_numpy(np.uint64)
-        for each in (x, pd.Series(y))
-    )
-    combined: NDArray[np.uint64] = np.add(keys * np.uint64(0x9E3779B97F4A7C15), labels)
-    return combined

@@ -15,8 +15,7 @@ from scipy.special import expit, softmax
 from sklearn.base import is_classifier, is_regressor
 
 from privnets.attacks.view import Array
-from privnets.audit.files import AuditError
-from privnets.audit.inputs import as_array, as_numbers, copy_records, text_columns
+from privnets.audit.inputs import AuditError, as_array, as_numbers, copy_records, text_columns
 from privnets.audit.signals import PROBABILITIES, ROUNDING, SUM_TOLERANCE
 from privnets.references.user_files import describe_error
 
@@ -110,9 +109,7 @@ def interpret(
     if len(shapes) > 1:
         raise AuditError(f"all models must have outputs of one shape; got {sorted(shapes)}")
     values = np.stack([each.values for each in outputs])
-    if meaning is None:
-        is_single = values.ndim == 2
-        meaning = _single_meaning(values, y, kind) if is_single else _meaning_of_rows(values)
+    meaning = meaning or _meaning(values, y, kind)
     if meaning == "predictions":
         if values.ndim != 2:
             raise AuditError(f"predictions must have shape [records]; got {list(values.shape[1:])}")
@@ -125,21 +122,18 @@ def interpret(
     return [replace(each, kind=kind, values=row) for each, row in zip(outputs, values, strict=True)]
 
 
-def _single_meaning(values: Array, y: NDArray[Any], kind: str) -> Meaning:
-    """Meaning of one number for each model and record, shape [M, R]."""
-    if y.dtype.kind == "f" and (y != np.round(y)).any():
-        return "predictions"
-    low, high = float(values.min()), float(values.max())
-    if kind == "answers" or (low >= -ROUNDING and high <= 1 + ROUNDING):
-        raise AuditError(
-            f"outputs of one number for each record, from {low:.4g} to {high:.4g}, may be "
-            f"probabilities of class 1, logits or predicted numbers; {_ASK}"
-        )
-    return "logits"
-
-
-def _meaning_of_rows(values: Array) -> Meaning:
-    """Meaning of one number for each model, record and class, shape [M, R, C]."""
+def _meaning(values: Array, y: NDArray[Any], kind: str) -> Meaning:
+    """Meaning of outputs of models at records, shape [M, R] or [M, R, C]."""
+    if values.ndim == 2:
+        if y.dtype.kind == "f" and (y != np.round(y)).any():
+            return "predictions"
+        least, most = float(values.min()), float(values.max())
+        if kind == "answers" or (least >= -ROUNDING and most <= 1 + ROUNDING):
+            raise AuditError(
+                f"outputs of one number for each record, from {least:.4g} to {most:.4g}, may be "
+                f"probabilities of class 1, logits or predicted numbers; {_ASK}"
+            )
+        return "logits"
     sums = values.sum(-1)
     low, high = values.min((1, 2)), values.max((1, 2))
     in_range = (low >= -ROUNDING) & (high <= 1 + ROUNDING)
@@ -168,14 +162,25 @@ def _ask(question: Callable[[Any], Any], name: str, x: Any) -> Array:
         raise
     except (Exception, SystemExit) as error:  # any exception of the user's code
         reason = describe_error(error)
-        raise AuditError(f"{name} fails: {reason}{_way_out(reason, x)}") from error
+        raise AuditError(f"{name} fails: {reason}{_remedy(reason, x)}") from error
     if isinstance(answer, tuple | Mapping) or (isinstance(answer, list) and len(answer) != records):
         kind = "dict" if isinstance(answer, Mapping) else type(answer).__name__
         raise AuditError(
             f"{name} must return one array or tensor [{records}, classes]; got a {kind} of "
             f"{len(answer)}. Wrap the model in one that returns its logits or probabilities alone"
         )
-    _require_order(name, answer, x)
+    if isinstance(answer, pd.Series | pd.DataFrame):  # an array would lose its order
+        orders = [pd.RangeIndex(len(answer)), getattr(x, "index", None)]  # a list has a method
+        if not any(isinstance(o, pd.Index) and answer.index.equals(o) for o in orders):
+            raise AuditError(
+                f"{name} returns rows with the index {list(answer.index[:3])} first, which is not "
+                "the order of the records; return an array"
+            )
+        if isinstance(answer, pd.DataFrame) and not answer.columns.is_monotonic_increasing:
+            raise AuditError(
+                f"{name} returns the columns {list(answer.columns[:3])} first; return classes in "
+                "ascending order, or an array"
+            )
     values = as_numbers(f"the result of {name}", answer)
     if values.ndim not in (1, 2) or len(values) != records:
         raise AuditError(
@@ -192,30 +197,7 @@ def _ask(question: Callable[[Any], Any], name: str, x: Any) -> Array:
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
-def _require_order(name: str, answer: Any, x: Any) -> None:
-    """Refuses pandas objects whose rows or columns are in another order than arrays would have.
-
-    Raises:
-        AuditError: If the index is neither that of the records nor 0, 1, ..., or columns descend.
-    """
-    if not isinstance(answer, pd.Series | pd.DataFrame):
-        return
-    orders: list[pd.Index] = [pd.RangeIndex(len(answer))]
-    if isinstance(x, pd.Series | pd.DataFrame):
-        orders.append(x.index)
-    if not any(answer.index.equals(order) for order in orders):
-        raise AuditError(
-            f"{name} returns rows with the index {list(answer.index[:3])} first, which is not the "
-            "order of the records; return an array"
-        )
-    if isinstance(answer, pd.DataFrame) and not answer.columns.is_monotonic_increasing:
-        raise AuditError(
-            f"{name} returns the columns {list(answer.columns[:3])} first; return classes in "
-            "ascending order, or an array"
-        )
-
-
-def _way_out(reason: str, x: Any) -> str:
+def _remedy(reason: str, x: Any) -> str:
     """What to change where a library's reason does not tell; empty if unknown."""
     if "unknown categor" in reason or "category not in" in reason:
         return (
@@ -269,10 +251,7 @@ def _decide(model: Any, x: Any) -> ModelOutputs:
     count = 0 if classes is None else len(classes)
     options = model.get_params() if hasattr(model, "get_params") else {}
     # Three classes have three pairs, so that the shape alone cannot tell.
-    pairs = any(
-        name.endswith("decision_function_shape") and value == "ovo"
-        for name, value in options.items()
-    )
+    pairs = any(k.endswith("decision_function_shape") and v == "ovo" for k, v in options.items())
     expected = values.shape[:1] if count == 2 else (len(values), count)
     if values.shape != expected or count < 2 or (pairs and count > 2):
         raise AuditError(

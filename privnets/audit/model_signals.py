@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import log_expit, xlogy
 
 from privnets.attacks.view import Array, AttackerView, BoolArray, References, SavedOutputs
-from privnets.audit.files import AuditError
+from privnets.audit.inputs import AuditError
 
 _TINY = 1e-30
 _CLIP_QUANTILE = 0.99

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,14 +16,14 @@ from numpy.typing import NDArray
 
 from privnets.attacks import ATTACKS
 from privnets.attacks.base import Family
-from privnets.attacks.saved_signals import NOT_GIVEN
+from privnets.attacks.thresholds import NOT_GIVEN
 from privnets.attacks.view import Array, BoolArray
-from privnets.audit import page, sentences
-from privnets.audit.files import SAVED, AuditError
+from privnets.audit import page
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
+from privnets.audit.inputs import SAVED, AuditError
 from privnets.audit.model_signals import ModelSignals
+from privnets.audit.page import EXPOSED_RATE, EXPOSURE
 from privnets.audit.selection import EPSILON, ScoredAttacks
-from privnets.audit.sentences import EXPOSED_RATE, EXPOSURE
 from privnets.statistics.groups import Group, largest_differences
 from privnets.statistics.roc import CONVENTIONS, METRICS, RATE_OF, Convention, flatten
 
@@ -115,24 +116,6 @@ class AuditResult:
             return pd.Series(self.table.loc[chosen[0]], name=chosen[0])
         return self._attacks.row(chosen)
 
-    def strongest_interval(
-        self, metric: str, family: Family | None = None
-    ) -> tuple[tuple[float, float, float], str]:
-        """Value of a metric, the ends of its interval, and the attack.
-
-        The upper end is the largest of all attacks of the family: it holds for the strongest one,
-        whichever that is. Value and lower end are those of the attack that one half of the records
-        chooses and the other half reports. A lower bound on epsilon has no interval: all three are
-        the bound.
-        """
-        row = self.strongest_by(metric, family)
-        value, name = float(row[metric]), str(row.name)
-        if metric == EPSILON:
-            return (value, value, value), name
-        ends = self.table.loc[self._attacks.candidates(family or self.family), f"{metric}.ci_high"]
-        high = max(float(ends.max()), float(row[f"{metric}.ci_high"]))
-        return (value, float(row[f"{metric}.ci_low"]), high), name
-
     def check(
         self,
         limits: Mapping[str, float] = MappingProxyType({}),
@@ -142,6 +125,11 @@ class AuditResult:
         **named: float,
     ) -> GateResult:
         """Compares the strongest attack of each family with limits, as `check(advantage=0.1)`.
+
+        The upper end is the largest of all attacks of the family: it holds for the strongest one,
+        whichever that is. Value and lower end are those of the attack that one half of the records
+        chooses and the other half reports. A lower bound on epsilon has no interval: all three are
+        the bound.
 
         Args:
             limits: Metric to its largest value that passes, for names such as
@@ -154,13 +142,19 @@ class AuditResult:
         Raises:
             AuditError: If a limit could never fail, a metric has two, or an argument is unknown.
         """
-        answers = [
-            GateAnswer(
-                each, *limit, *self.strongest_interval(limit[0], each), judge, self.inversion
-            )
-            for limit in check_limits(GATED, limits, named).items()
-            for each in (self.families if family is None else (family,))
-        ]
+        answers = []
+        for metric, limit in check_limits(GATED, limits, named).items():
+            for each in self.families if family is None else (family,):
+                row = self.strongest_by(metric, each)
+                low = high = value = float(row[metric])
+                if metric != EPSILON:
+                    ends = self.table.loc[self._attacks.candidates(each), f"{metric}.ci_high"]
+                    low = float(row[f"{metric}.ci_low"])
+                    high = max(float(ends.max()), float(row[f"{metric}.ci_high"]))
+                interval = (value, low, high)
+                answers.append(
+                    GateAnswer(each, metric, limit, interval, str(row.name), judge, self.inversion)
+                )
         self.answers = [(str(answer), answer.has_passed) for answer in answers]
         return GateResult(tuple(answers), self.blind_spot)
 
@@ -185,7 +179,7 @@ class AuditResult:
     @property
     def blind_spot(self) -> str:
         """Sentence on what these attacks cannot see."""
-        return sentences.blind_spot(self)
+        return page.blind_spot(self)
 
     @cached_property
     def records(self) -> pd.DataFrame:
@@ -266,16 +260,20 @@ class AuditResult:
     @property
     def inversion(self) -> str:
         """Sentence that asks for the sign of `inverted_signals`; empty without one."""
-        if not self.inverted_signals:
+        if not (names := self.inverted_signals):
             return ""
-        return sentences.inversion(
-            self.inverted_signals, self._trials[self.inverted_signals[0]].area()
+        area, listed = self._trials[names[0]].area(), " and ".join(f"`{name}`" for name in names)
+        return (
+            f"Members score LOWER than others on {listed}: the AUC of `{names[0]}` is "
+            f"{area.value:.3f}, and its interval ends at {area.high:.3f}, below 0.5. Is the sign "
+            "right? `loss` and `entropy` are smaller for members, other signals larger; `member` "
+            "is 1 for records of the training set. Do not rely on this audit before that is known."
         )
 
     @cached_property
     def verdict(self) -> str:
         """Sentences that state the leakage, its interval, and what they rest on."""
-        return self.inversion or sentences.verdict(self)
+        return self.inversion or page.verdict(self)
 
     @cached_property
     def groups(self) -> pd.DataFrame:
@@ -357,7 +355,7 @@ class AuditResult:
         scores = {name: each.score for name, each in self._trials.items()}
         equal = [name for name, each in scores.items() if np.nanmin(each) == np.nanmax(each)]
         constant = f" Equal scores for all trials: {', '.join(equal)}." if equal else ""
-        return sentences.basis(self) + constant
+        return page.basis(self) + constant
 
     @property
     def not_run(self) -> str:
@@ -365,10 +363,13 @@ class AuditResult:
 
         Signals that were not given are left out for `audit_model`, which makes all that it can.
         """
-        left_out = {NOT_GIVEN} if self.outputs else set[str]()
-        return sentences.not_run(
-            {name: why for name, why in self.unavailable.items() if why not in left_out}
-        )
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.unavailable.items():
+            reasons.setdefault(reason, []).append(name)
+        if self.outputs:
+            reasons.pop(NOT_GIVEN, None)
+        parts = [f"{', '.join(names)} ({reason})" for reason, names in reasons.items()]
+        return f"Not run: {'; '.join(parts)}." if parts else ""
 
     def report(
         self,
@@ -395,7 +396,12 @@ class AuditResult:
 
     def _repr_html_(self) -> str:
         """Verdict, table, basis and attacks that were not run, for notebooks."""
-        return page.describe_in_notebook(self)
+        frame = page.format_table(self.table)
+        table: str = frame.to_html(escape=True, index=False, justify="left", border=0)
+        texts = (self.verdict, page.TABLE_NOTE, self.basis, self.not_run)
+        verdict, *rest = (f"<p>{escape(text)}</p>" for text in texts)
+        style = "overflow-x: auto; white-space: nowrap"
+        return f"{verdict}<div style='{style}'>{table}</div>{''.join(rest)}"
 
     def __repr__(self) -> str:
         """Verdict, table, basis and attacks that were not run, as text."""

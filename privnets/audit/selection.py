@@ -16,7 +16,7 @@ import pandas as pd
 from privnets.attacks import ATTACKS, attack_names
 from privnets.attacks.base import FAMILIES, SIDES, Attack, Family
 from privnets.attacks.view import Array, AttackerView, BoolArray, share_below
-from privnets.audit.files import AuditError
+from privnets.audit.inputs import AuditError
 from privnets.audit.model_signals import ModelSignals
 from privnets.audit.signals import MIN_RECORDS
 from privnets.randomness import generator
@@ -55,37 +55,36 @@ class ScoredAttacks:
         self._choosing: dict[str, ScoredTrials] = {}
         for name in attack_names("audits"):
             self._run(ATTACKS.get(name))
-        names = () if shadow is None else self.names("threshold")
-        self._shadow = {name: _best_threshold(name, shadow) for name in names}
+        self._shadow: dict[str, float] = {}
+        for name in () if shadow is None else self.names("threshold"):
+            assert shadow is not None
+            attack = ATTACKS.get(name)
+            if reason := why_unavailable(attack, shadow):
+                raise AuditError(f"shadow signals lack the attack {name!r}: {reason}")
+            trials = ScoredTrials(attack.score(shadow.view), shadow.target_member)
+            self._shadow[name] = trials.best_threshold()[1]
 
     def _run(self, attack: Attack) -> None:
-        name, member = attack.name, self.models.target_member
+        name, member, view = attack.name, self.models.target_member, self.models.view
         if reason := why_unavailable(attack, self.models):
             self.unavailable[name] = reason
             return
         if attack.family == "learned":
-            scores = cross_fit(attack, self.models.view, self.halves)
+            scores = cross_fit(attack, view, self.halves)
             trials = ScoredTrials(scores, member, self.confidence, inflation=2.0)
-            choosing = ScoredTrials(self._scores_within_halves(attack), member, self.confidence)
+            # Scores that a half may choose thresholds and attacks by: the other half fits none.
+            within, everyone = np.full(member.shape, np.nan), np.arange(member.shape[1])
+            for half in self.halves:
+                parts = split_records(member[:, half], 0)
+                quarters = [np.isin(everyone, everyone[half][part]) for part in parts]
+                within[:, half] = cross_fit(attack, view, quarters)[:, half]
+            choosing = ScoredTrials(within, member, self.confidence)
         else:
-            trials = ScoredTrials(attack.score(self.models.view), member, self.confidence)
-            choosing = trials
+            choosing = trials = ScoredTrials(attack.score(view), member, self.confidence)
         if min(side.any(0).sum() for side in (trials.inside, trials.outside)) < MIN_RECORDS:
             self.unavailable[name] = "too few records have reference models of the kind it needs"
         else:
             self.trials[name], self._choosing[name] = trials, choosing
-
-    def _scores_within_halves(self, attack: Attack) -> Array:
-        """Scores that a half may choose thresholds and attacks by: the other half fits none."""
-        member, everyone = self.models.target_member, np.arange(self.models.member.shape[1])
-        scores = np.full(member.shape, np.nan)
-        for half in self.halves:
-            quarters = [
-                np.isin(everyone, everyone[half][part])
-                for part in split_records(member[:, half], 0)
-            ]
-            scores[:, half] = cross_fit(attack, self.models.view, quarters)[:, half]
-        return scores
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -102,8 +101,19 @@ class ScoredAttacks:
 
     def choose(self, metric: str, family: Family) -> tuple[str, str]:
         """Attacks that the first and the second half report, each chosen by the other half."""
+
+        def measure(name: str, records: BoolArray) -> float:
+            trials = self._choosing[name].select(records)
+            if metric == "advantage":
+                return trials.best_threshold()[0]
+            if metric == "auc":
+                return trials.area().value
+            if metric == EPSILON:
+                return trials.epsilon_threshold(self.delta, self.confidence)[0]
+            return trials.true_positive_rate(RATE_OF[metric]).value
+
         first, second = (
-            max(self.candidates(family), key=lambda name: self._measure(name, metric, ~half))
+            max(self.candidates(family), key=lambda name: measure(name, ~half))
             for half in self.halves
         )
         return first, second
@@ -113,8 +123,10 @@ class ScoredAttacks:
         trials = self.trials[chosen[0]]
         decision, ranks = np.zeros(trials.score.shape, dtype=bool), trials.score.copy()
         for name, half in zip(chosen, self.halves, strict=True):
-            scores = self.trials[name].score[:, half]
-            decision[:, half] = scores >= self._threshold(name, ~half)
+            scores, threshold = self.trials[name].score[:, half], self._shadow.get(name)
+            if threshold is None:
+                threshold = self._choosing[name].select(~half).best_threshold()[1]
+            decision[:, half] = scores >= threshold
             ranks[:, half] = rank(scores)
         if chosen[0] == chosen[1]:
             return trials, decision
@@ -128,41 +140,13 @@ class ScoredAttacks:
         values |= flatten(trials.success(decision))
         values["tpr_at_fpr_0"] = trials.true_positive_rate(0.0).value
         values |= {EXPECTED.format(rate): rate * len(trials.others) for rate in RATES}
-        values[EPSILON] = max(map(self._epsilon, chosen, self.halves))
+        bounds, level = [], 1 - (1 - self.confidence) / 2  # of two bounds, one on each half
+        for name, half in zip(chosen, self.halves, strict=True):
+            _, threshold = self._choosing[name].select(~half).epsilon_threshold(self.delta, level)
+            bounds.append(self.trials[name].select(half).epsilon_at(threshold, self.delta, level))
+        values[EPSILON] = max(bounds)
         values |= {"members": len(trials.members), "non_members": len(trials.others)}
         return pd.Series(values, name=" / ".join(dict.fromkeys(chosen)))
-
-    def _threshold(self, name: str, records: BoolArray) -> float:
-        """Threshold fitted on some records, or on shadow signals if there are any."""
-        if name in self._shadow:
-            return self._shadow[name]
-        return self._choosing[name].select(records).best_threshold()[1]
-
-    def _epsilon(self, name: str, half: BoolArray) -> float:
-        """Lower bound on one half, at the best threshold of the other, of two such bounds."""
-        level = 1 - (1 - self.confidence) / 2
-        choosing = self._choosing[name].select(~half)
-        _, threshold = choosing.epsilon_threshold(self.delta, level)
-        return self.trials[name].select(half).epsilon_at(threshold, self.delta, level)
-
-    def _measure(self, name: str, metric: str, records: BoolArray) -> float:
-        trials = self._choosing[name].select(records)
-        if metric == "advantage":
-            return trials.best_threshold()[0]
-        if metric == "auc":
-            return trials.area().value
-        if metric == EPSILON:
-            return trials.epsilon_threshold(self.delta, self.confidence)[0]
-        return trials.true_positive_rate(RATE_OF[metric]).value
-
-
-def _best_threshold(name: str, shadow: ModelSignals | None) -> float:
-    """Best threshold of an attack on shadow signals."""
-    attack = ATTACKS.get(name)
-    assert shadow is not None
-    if reason := why_unavailable(attack, shadow):
-        raise AuditError(f"shadow signals lack the attack {name!r}: {reason}")
-    return ScoredTrials(attack.score(shadow.view), shadow.target_member).best_threshold()[1]
 
 
 def why_unavailable(attack: Attack, models: ModelSignals) -> str | None:

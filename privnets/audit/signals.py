@@ -12,8 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
 from privnets.attacks.view import Array, BoolArray
-from privnets.audit.files import SAVED, AuditError, read_columns
-from privnets.audit.inputs import align, as_groups, as_numbers, as_record_values
+from privnets.audit.inputs import (
+    SAVED,
+    AuditError,
+    align,
+    as_groups,
+    as_numbers,
+    as_record_values,
+    read_columns,
+)
 from privnets.audit.model_signals import (
     ModelSignals,
     choose_limit,
@@ -79,7 +86,15 @@ def load_signals(
             raise AuditError(
                 "labels are needed beside probabilities: the true class of each record"
             )
-        classes = _check_classes(columns["labels"], *stacked.shape[1:])
+        numbers = _numbers("labels", columns["labels"], "numbers from 0, in the order of classes_")
+        numbers = as_record_values("labels", numbers, stacked.shape[1])
+        most = stacked.shape[2] - 1
+        wrong = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers > most)
+        if wrong.any():
+            hint = "; subtract 1" if (numbers.min(), numbers.max()) == (1, most + 1) else ""
+            label = f"{numbers[wrong][0]:g}{hint}"
+            raise AuditError(f"labels must be classes from 0 to {most}; got {label}")
+        classes = numbers.astype(np.int64)
         derived = derive_from_probabilities(stacked, classes)
     elif "labels" in columns:
         records_given = next(iter(models.values())).shape[1]
@@ -184,31 +199,22 @@ def _columns(
         if value is not None:
             found[name] = _find_column(name, value, columns)
         if isinstance(value, str) and np.ndim(found[name]) == 2:
-            found[name] = _same_for_all(value, np.asarray(found[name]))
+            rows = np.asarray(found[name])  # of every model, equal for all
+            if (wrong := np.argwhere(rows != rows[0])).size:
+                model, record = wrong[0]
+                raise AuditError(
+                    f"{value} must be the same for every model; got {rows[0, record]} and "
+                    f"{rows[model, record]} at one record"
+                )
+            found[name] = rows[0]
     frame = found.get(PROBABILITIES)
     if isinstance(frame, pd.DataFrame) and set(range(frame.shape[1])) == {*frame.columns}:
         found[PROBABILITIES] = frame[sorted(frame.columns)]
-    return align(found, {name: _axes(name, value) for name, value in found.items()}), records
-
-
-def _axes(name: str, value: Any) -> tuple[str, ...]:
-    """Meaning of the axes that may have an index."""
-    many = isinstance(value, pd.DataFrame) and value.shape[1] > 1 and name != PROBABILITIES
-    return ("model", "record") if many else ("record",)
-
-
-def _same_for_all(name: str, labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels [R] of records, from those or from equal rows [M, R] of every model."""
-    if labels.ndim != 2:
-        return labels
-    if (wrong := np.argwhere(labels != labels[0])).size:
-        model, record = wrong[0]
-        raise AuditError(
-            f"{name} must be the same for every model; got {labels[0, record]} and "
-            f"{labels[model, record]} at one record"
-        )
-    first: NDArray[Any] = labels[0]
-    return first
+    axes: dict[str, tuple[str, ...]] = {}
+    for name, value in found.items():
+        many = isinstance(value, pd.DataFrame) and value.shape[1] > 1 and name != PROBABILITIES
+        axes[name] = ("model", "record") if many else ("record",)
+    return align(found, axes), records
 
 
 def _find_column(name: str, value: ArrayLike | str, columns: Mapping[str, Any]) -> Any:
@@ -325,19 +331,6 @@ def _check_probabilities(value: Any) -> tuple[Array, str]:
         return values, ""
     note = f"Probabilities of a record sum to 1 within {error:.2g}, and are divided by their sum."
     return values / sums[..., None], note
-
-
-def _check_classes(value: Any, records: int, classes: int) -> NDArray[np.int64]:
-    """Numbers of the true classes, which are columns of probabilities."""
-    numbers = _numbers("labels", value, "numbers from 0, in the order of model.classes_")
-    numbers = as_record_values("labels", numbers, records)
-    wrong = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= classes)
-    if wrong.any():
-        hint = "; subtract 1" if (numbers.min(), numbers.max()) == (1, classes) else ""
-        raise AuditError(
-            f"labels must be classes from 0 to {classes - 1}; got {numbers[wrong][0]:g}{hint}"
-        )
-    return numbers.astype(np.int64)
 
 
 def check_member(value: Any, *, single: bool) -> BoolArray:

@@ -12,8 +12,8 @@ from pydantic import Field, field_validator
 from privnets import data
 from privnets.attacks import attack_names
 from privnets.config import ExperimentConfig, OneOf, UserMetric, floor_key
-from privnets.references.forms import DATA_FORMS, MODEL_FORMS
-from privnets.references.models import ModelReference
+from privnets.references.data import DATA_FORMS
+from privnets.references.models import MODEL_FORMS, ModelReference
 from privnets.registry import Registry
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ MODELS: Final[Registry[TargetModel]] = Registry(
         "linear": "privnets.membership.models:Linear",
         "logistic": "privnets.membership.models:Logistic",
         "mlp": "privnets.membership.models:Mlp",
-        "cnn": "privnets.membership.user_models.image_models:Cnn",
-        "resnet": "privnets.membership.user_models.image_models:Resnet",
+        "cnn": "privnets.membership.user_models.modules:Cnn",
+        "resnet": "privnets.membership.user_models.modules:Resnet",
     },
 )
 
@@ -160,7 +160,10 @@ class MembershipConfig(ExperimentConfig):
     @property
     def target_model(self) -> TargetModel:
         """Description of the target model."""
-        return MODELS.get(self.model) if isinstance(self.model, str) else self.model.load()
+        if isinstance(self.model, str):
+            return MODELS.get(self.model)
+        model: TargetModel = self.model.load()
+        return model
 
     @property
     def data_form(self) -> str | data.DataReference:

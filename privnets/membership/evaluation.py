@@ -15,13 +15,15 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from privnets import measures
+from privnets import data, measures
 from privnets.attacks import ATTACKS, attack_names
 from privnets.attacks.thresholds import error_deviations, gaussian_threshold_advantage
 from privnets.config import floor_key
 from privnets.membership import leakage
 from privnets.membership.config import (
+    DISPARITY,
     FALSE_POSITIVE_RATES,
+    LARGEST_GROUP,
     MECHANISM,
     OBJECTIVES,
     PARAMETER_LEAKAGE,
@@ -32,8 +34,6 @@ from privnets.membership.config import (
     utilities,
 )
 from privnets.membership.estimates import mean_over
-from privnets.membership.groups import group_metrics
-from privnets.membership.leakage import Sides
 from privnets.membership.observations import Observations
 from privnets.membership.private.evidence import epsilon_lower_bound
 from privnets.membership.private.guarantee import guarantee_of
@@ -50,6 +50,8 @@ from privnets.membership.trials import (
 from privnets.points import Curve, Replicate
 from privnets.randomness import generator
 from privnets.statistics.estimates import Estimate
+from privnets.statistics.groups import Group, cross_chosen_extremes
+from privnets.statistics.roc import RATE_OF, ScoredTrials
 
 # Confidence of a test of all attacks together, which is divided among them (Bonferroni).
 _CONFIDENCE = 0.95
@@ -58,6 +60,8 @@ _INFORMATION_DRAWS = 128
 _INFORMATION_FREEDOM = 20
 # A mean is not typical if one record in a hundred contributes more than this share.
 _HEAVY_TAIL_SHARE = 0.5
+# Attacked records that a group needs, half of them on each side of the choice of groups.
+_LEAST_RECORDS = 10
 
 
 @dataclass
@@ -101,7 +105,13 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
         return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
     table = MetricTable(dict.fromkeys(keys, math.nan), notes=dict(observed.notes))
     records = _parameter_leakage(table, observed, config.seed)
-    _output_leakage(table, observed)
+    # The leakage of the output is at most that of the parameters (data processing).
+    key = "privacy/rho_kl_output"
+    if reason := observed.interpolates or leakage.why_undefined(observed.output):
+        table.mark_undefined(reason, key, "bound/advantage_output")
+    else:
+        table.set_metric(key, mean_over(leakage.jeffreys(observed.output)))
+        _bound(table, key, "bound/advantage_output")
     is_private = config.epsilon is not None
     scores, guesses = _attack(
         table, observed.trials, shared_models=observed.shared_models, is_private=is_private
@@ -109,15 +119,22 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
     _privacy(table, config, observed, guesses)
     flag_beaten_bounds(table, scores)
     if config.groups is not None:
-        _add_groups(table, config, observed, guesses)
+        member, shared = observed.trials.member, observed.shared_models
+        decision = _strongest_decision(guesses, member)
+        for key, value in group_metrics(
+            config, observed.records, guesses, decision, member, shared_models=shared
+        ).items():
+            table.set_metric(key, value)
     _utility(table, config, observed)
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(records), sink)
     return Replicate(
         seed=config.seed,
         metrics=table.metrics,
         standard_errors=table.errors,
         notes=table.notes,
         curves=table.curves,
-        artifacts={"records.parquet": _to_parquet(records)},
+        artifacts={"records.parquet": sink.getvalue()},
         finished_at=time.time(),
     )
 
@@ -140,64 +157,38 @@ def _parameter_leakage(
     table.set_metric("privacy/rho_kl", mean(rho_kl))
     table.set_metric("privacy/rho_kl_plugin", mean(leakage.jeffreys_plugin(sides)))
     table.metrics["privacy/median_record_rho_kl"] = float(rho_kl.quantile(0.5))
-    table.metrics["privacy/worst_record_rho_kl"] = _worst_record(halves)
-    caution = observed.caution or _heavy_tail(rho_kl)
+    # On one half, the record with the highest leakage on the other one: unbiased for this record,
+    # and not the maximum over records, which is larger on average.
+    first, second = map(leakage.jeffreys, halves)
+    worst = float(second[first.argmax()] + first[second.argmax()]) / 2
+    table.metrics["privacy/worst_record_rho_kl"] = worst
+    few = max(1, len(rho_kl) // 100)
+    sizes = rho_kl.abs().sort(descending=True).values
+    share = float(sizes[:few].sum() / sizes.sum())
+    caution = observed.caution
+    if caution is None and not share < _HEAVY_TAIL_SHARE:
+        caution = (
+            f"{few} of {len(rho_kl)} records contribute {share:.0%} of the mean: the parameters "
+            "are heavy-tailed, as with nearly singular Gram matrices; compare the median record"
+        )
     if caution is not None:
         table.add_note("privacy/rho_kl", caution)
     _bound(table, "privacy/rho_kl", "bound/advantage", "bound/advantage_rho_kl")
     records["rho_kl"] = rho_kl.cpu().numpy()
-    _information(table, observed, sides, seed)
-    return records
-
-
-def _heavy_tail(values: Tensor) -> str | None:
-    """Returns a warning if few records contribute most of a mean, or None."""
-    few = max(1, len(values) // 100)
-    sizes = values.abs().sort(descending=True).values
-    share = float(sizes[:few].sum() / sizes.sum())
-    if share < _HEAVY_TAIL_SHARE:
-        return None
-    return (
-        f"{few} of {len(values)} records contribute {share:.0%} of the mean: the parameters are "
-        "heavy-tailed, as with nearly singular Gram matrices; compare the median record"
-    )
-
-
-def _worst_record(halves: tuple[Sides, Sides]) -> float:
-    """Leakage of the record with the highest leakage on one half, measured on the other half.
-
-    The value is unbiased for the selected record. It is not the maximum over records, which is
-    larger on average.
-    """
-    first, second = map(leakage.jeffreys, halves)
-    return float(second[first.argmax()] + first[second.argmax()]) / 2
-
-
-def _information(table: MetricTable, observed: Observations, sides: Sides, seed: int) -> None:
-    """Sets rho_mi at the prior n/N and at the balanced prior 1/2."""
+    # Mutual information, at the prior n/N and at the balanced prior 1/2.
     parameters = sides.means.shape[-1]
     required = _INFORMATION_FREEDOM * parameters
     if float(sides.counts.min()) < required:
         reason = f"its bias needs {required} draws on each side of each half: raise draws"
         table.mark_undefined(reason, "privacy/rho_mi", "privacy/rho_mi_balanced")
-        return
+        return records
     shape = (len(observed.records), _INFORMATION_DRAWS, parameters)
     draws = generator(seed, "mutual information").standard_normal(shape)
     normals = torch.from_numpy(draws).to(sides.means.device)
     for key, prior in (("rho_mi", observed.prior), ("rho_mi_balanced", 0.5)):
         values = leakage.mutual_information(sides, prior, normals)
         table.set_metric(f"privacy/{key}", mean_over(values))
-
-
-def _output_leakage(table: MetricTable, observed: Observations) -> None:
-    """Sets the leakage of the output, at most that of the parameters (data processing)."""
-    key = "privacy/rho_kl_output"
-    reason = observed.interpolates or leakage.why_undefined(observed.output)
-    if reason is not None:
-        table.mark_undefined(reason, key, "bound/advantage_output")
-        return
-    table.set_metric(key, mean_over(leakage.jeffreys(observed.output)))
-    _bound(table, key, "bound/advantage_output")
+    return records
 
 
 def _bound(table: MetricTable, leaked: str, *bounds: str) -> None:
@@ -226,7 +217,8 @@ def _attack(
         table.metrics[f"privacy/expected_false_positives_at_fpr_{rate}"] = rate * non_members
     answers: list[Guesses] = []
     scores: dict[str, AttackScore] = {}
-    constant: list[str] = []
+    constant: list[str] = []  # equal scores for all trials of a fold, though signals differ
+    differ = not bool((trials.signal == trials.signal[:, :1]).all())
     for name in attack_names("sweeps"):
         attack, prefix = ATTACKS.get(name), f"privacy/attack/{name}"
         if reason := why_unavailable(attack, trials):
@@ -237,7 +229,8 @@ def _attack(
         if not is_private or attack.bounds:
             answers.append(guesses)
         scores[name] = score = score_guesses(guesses, trials.member, shared_models=shared_models)
-        if _is_constant(guesses.score, trials):
+        halves = [guesses.score[:, trials.fold == fold] for fold in (0, 1)]
+        if differ and any(bool((half == half[0, 0]).all()) for half in halves):
             constant.append(name)
         table.set_metric(f"{prefix}/advantage", score.advantage)
         table.set_metric(f"{prefix}/auc", score.auc)
@@ -259,25 +252,54 @@ def _attack(
     return scores, answers
 
 
-def _add_groups(
-    table: MetricTable, config: MembershipConfig, observed: Observations, guesses: list[Guesses]
-) -> None:
-    """Sets the metrics of each group of records."""
-    member, shared = observed.trials.member, observed.shared_models
-    decision = _strongest_decision(guesses, member)
-    metrics = group_metrics(
-        config, observed.records, guesses, decision, member, shared_models=shared
-    )
-    for key, value in metrics.items():
-        table.set_metric(key, value)
+def group_metrics(
+    config: MembershipConfig,
+    records: Tensor,
+    guesses: Sequence[Guesses],
+    decision: Tensor,
+    member: Tensor,
+    *,
+    shared_models: bool,
+) -> dict[str, Estimate | str]:
+    """Scores attacks within each group of the attacked records.
 
+    The advantage is that of the strongest attack's decisions. The area and the rates are those of
+    the attack with the largest advantage on the other groups' records.
 
-def _is_constant(score: Tensor, trials: Trials) -> bool:
-    """Whether an attack scores all trials of a fold alike, though the models' signals differ."""
-    if bool((trials.signal == trials.signal[:, :1]).all()):
-        return False
-    halves = [score[:, trials.fold == fold] for fold in (0, 1)]
-    return any(bool((half == half[0, 0]).all()) for half in halves)
+    Args:
+        records: Numbers of the attacked records, shape [R].
+        guesses: Answers of all attacks that may be the strongest.
+        decision: Decisions of the strongest attack, shape [R, J].
+        member: Whether the record was in the training set, shape [R, J].
+
+    Returns:
+        Value of each metric by its key, or the reason why it is undefined.
+    """
+    assert config.groups is not None
+    codes, names = data.groups(config.data_form, config.groups)
+    own = codes[records.cpu().numpy()]
+    strongest = combine_strongest(guesses, member, torch.from_numpy(own).to(member.device))
+    score, yes, inside = (each.T.cpu().numpy() for each in (strongest.score, decision, member))
+    whole = Group(ScoredTrials(score, inside, shared_models=shared_models), yes)
+    large = {c: each for c, each in whole.split(own).items() if len(each) >= _LEAST_RECORDS}
+    found: dict[str, Estimate | str] = {}
+    for code, keys in enumerate(config.group_keys()):
+        if code not in large:
+            reason = (
+                f"{(own == code).sum()} attacked records belong to {names[code]}, and at least "
+                f"{_LEAST_RECORDS} are needed; raise records"
+            )
+            found |= dict.fromkeys(keys, reason)
+            continue
+        estimates, others = large[code].estimates(), len(large[code].trials.others)
+        for key, (metric, estimate) in zip(keys, estimates.items(), strict=True):
+            too_few = too_few_non_members(others, RATE_OF[metric]) if metric in RATE_OF else None
+            found[key] = too_few or estimate
+    if len(large) < 2:
+        reason = f"fewer than two groups have {_LEAST_RECORDS} attacked records; raise records"
+        return found | {LARGEST_GROUP: reason, DISPARITY: reason}
+    largest, excess = cross_chosen_extremes(list(large.values()))
+    return found | {LARGEST_GROUP: largest, DISPARITY: excess}
 
 
 def _privacy(
@@ -352,9 +374,3 @@ def _utility(table: MetricTable, config: MembershipConfig, observed: Observation
     difference = observed.test.values[f"utility/test_{main}"].value - observed.train.value
     gap = -difference if OBJECTIVES[f"utility/test_{main}"] == "max" else difference
     table.metrics["utility/generalization_gap"] = gap
-
-
-def _to_parquet(columns: Mapping[str, np.ndarray]) -> bytes:
-    sink = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), sink)
-    return sink.getvalue()

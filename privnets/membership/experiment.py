@@ -81,7 +81,15 @@ class Membership(Experiment):
     def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         """Returns sizes beyond the data set, and models that cannot predict its target."""
         typed = _membership(config)
-        info = _described_data(typed)
+        try:
+            info = data.info(typed.data_form)
+        except UserFormError as error:
+            if isinstance(typed.model, ModelReference):
+                try:  # report mistakes in the model's code, too
+                    typed.model.digest()
+                except UserFormError as other:
+                    error.others += (other,)
+            raise
         limits = {
             "train_size": (typed.train_size, info.records - 1),
             "records": (typed.records, info.records),
@@ -97,7 +105,13 @@ class Membership(Experiment):
             for key in typed.metrics or ()
             if key.startswith(("utility/test_", "utility/train_")) or key in OBJECTIVES
         ]
-        invalid += _invalid_groups(typed)
+        try:
+            keys = typed.group_keys()
+            if len(set(keys)) < len(keys):
+                expected = "a column whose values differ in letters, digits, dots or dashes"
+                invalid.append(InvalidField("groups", str(typed.groups), expected))
+        except UserFormError as error:
+            invalid.append(InvalidField("groups", error.given, error.expected))
         invalid += _invalid_privacy_fields(typed, info)
         return invalid + typed.target_model.invalid_fields(typed, info)
 
@@ -106,7 +120,12 @@ class Membership(Experiment):
         typed = _membership(config)
         code = [typed.model.digest()] if isinstance(typed.model, ModelReference) else []
         if typed.metrics:
-            code += _scorer_digests(typed)
+            # Scikit-learn, which few studies need before training.
+            from privnets.membership.own_utilities import try_own_utilities
+            from privnets.references.scorers import scorer_digests
+
+            code += (digests := scorer_digests(typed.metrics))
+            try_own_utilities(typed, "; ".join([data.fingerprint(typed.data_form), *digests]))
         added = [name for name in ATTACKS.names() if name not in ATTACKS.builtin]
         return "; ".join([data.fingerprint(typed.data_form), *code, *added])
 
@@ -164,41 +183,6 @@ def _invalid_privacy_fields(config: MembershipConfig, info: DatasetInfo) -> list
         expected = "a data set of classes with epsilon: other targets have no bound"
         invalid.append(InvalidField("dataset", info.name, expected))
     return invalid
-
-
-def _invalid_groups(config: MembershipConfig) -> list[InvalidField]:
-    """Groups that the data set does not have, or whose names differ in other characters alone."""
-    try:
-        keys = config.group_keys()
-    except UserFormError as error:
-        return [InvalidField("groups", error.given, error.expected)]
-    if len(set(keys)) == len(keys):
-        return []
-    expected = "a column whose values differ in letters, digits, dots or dashes"
-    return [InvalidField("groups", str(config.groups), expected)]
-
-
-def _scorer_digests(config: MembershipConfig) -> list[str]:
-    """Identifies the scorers; imports scikit-learn, which few studies need before training."""
-    from privnets.membership.own_utilities import try_own_utilities
-    from privnets.references.scorers import scorer_digests
-
-    digests = scorer_digests(config.metrics or {})
-    try_own_utilities(config, "; ".join([data.fingerprint(config.data_form), *digests]))
-    return digests
-
-
-def _described_data(config: MembershipConfig) -> DatasetInfo:
-    """Description of the data set; `UserFormError` has the mistakes in the model's code too."""
-    try:
-        return data.info(config.data_form)
-    except UserFormError as error:
-        if isinstance(config.model, ModelReference):
-            try:
-                config.model.digest()
-            except UserFormError as other:
-                error.others += (other,)
-        raise
 
 
 def _membership(config: ExperimentConfig) -> MembershipConfig:

@@ -79,7 +79,16 @@ def shared_sides(values: Tensor, member: Tensor, noise_std: float = 0.0) -> Side
     sides = torch.stack([~member, member], dim=1)
     weight = torch.stack([sides & ~folds, sides & folds], dim=2).to(values.dtype)
     counts = weight.sum(-1)
-    means, covariances = _weighted_moments(values, weight, counts)
+    joined = values.ndim == 2
+    centre = values.mean(-2)
+    shifted = values - (centre if joined else centre[:, None])
+    own = "jp" if joined else "rjp"
+    mean = torch.einsum(f"rsfj,{own}->rsfp", weight, shifted) / counts[..., None]
+    products = shifted[..., :, None] * shifted[..., None, :]
+    square = torch.einsum(f"rsfj,{own}q->rsfpq", weight, products)
+    scatter = square - counts[..., None, None] * mean[..., :, None] * mean[..., None, :]
+    means = mean + (centre if joined else centre[:, None, None])
+    covariances = scatter / (counts - 1)[..., None, None]
     total = counts.sum(-1)
     difference = covariances[:, 0] / total[:, 0, None, None, None]
     difference = difference + covariances[:, 1] / total[:, 1, None, None, None]
@@ -120,7 +129,9 @@ def why_undefined(sides: Sides) -> str | None:
             f"the covariance is all but singular: on one side the draws vary {contrast.min():.0e} "
             "times as much as on the other"
         )
-    smallest = float(_smallest_eigenvalues(noisy).min())
+    scale = variances.sqrt()
+    correlations = noisy / (scale[..., :, None] * scale[..., None, :])
+    smallest = float(torch.linalg.eigvalsh(correlations).amin(-1).min())
     if not smallest > _SMALLEST_EIGENVALUE:
         return f"the covariance is singular (smallest eigenvalue of correlations {smallest:.1e})"
     return None
@@ -212,9 +223,13 @@ def _gaussian_information(means: Tensor, covariances: Tensor, prior: float, z: T
     ratios = []
     for side in (0, 1):
         draws = means[:, side, None] + z @ factor[:, side].transpose(-1, -2)
-        density = [_half_squares(draws, means[:, k], factor[:, k]) for k in (0, 1)]
+        squares = []
+        for k in (0, 1):
+            centred = (draws - means[:, k, None]).transpose(-1, -2)
+            whitened = torch.linalg.solve_triangular(factor[:, k], centred, upper=False)
+            squares.append(whitened.square().sum(-2) / 2)
         gap = (log_determinant[:, 0] - log_determinant[:, 1])[:, None]
-        ratios.append(density[0] - density[1] + gap)
+        ratios.append(squares[0] - squares[1] + gap)
     mixture = [
         torch.logaddexp(torch.full_like(r, math.log1p(-prior)), math.log(prior) + r) for r in ratios
     ]
@@ -223,22 +238,11 @@ def _gaussian_information(means: Tensor, covariances: Tensor, prior: float, z: T
     rarity = torch.exp(-ratios[1].clamp_min(0))
     high = torch.where(ratios[1] > 0, mixture[1] * rarity + prior * (rarity - 1), 0.0)
     outside = low.mean(1) + high.mean(1)
-    divergence = _divergence(means, covariances, factor, log_determinant)
-    return prior * (divergence - mixture[1].mean(1)) - (1 - prior) * outside
-
-
-def _half_squares(values: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
-    centred = (values - mean[:, None]).transpose(-1, -2)
-    whitened: Tensor = torch.linalg.solve_triangular(factor, centred, upper=False)
-    return whitened.square().sum(-2) / 2
-
-
-def _divergence(means: Tensor, covariances: Tensor, factor: Tensor, half_log: Tensor) -> Tensor:
-    inverse = torch.cholesky_inverse(factor[:, 0])
-    apart = means[:, 1] - means[:, 0]
+    inverse, apart = torch.cholesky_inverse(factor[:, 0]), means[:, 1] - means[:, 0]
     distance = torch.einsum("ri,rij,rj->r", apart, inverse, apart)
-    trace = _trace(inverse, covariances[:, 1])
-    return (trace - apart.shape[-1] + distance) / 2 + half_log[:, 0] - half_log[:, 1]
+    traces = _trace(inverse, covariances[:, 1]) - apart.shape[-1]
+    divergence = (traces + distance) / 2 + log_determinant[:, 0] - log_determinant[:, 1]
+    return prior * (divergence - mixture[1].mean(1)) - (1 - prior) * outside
 
 
 def _unbiased_inverse(covariance: Tensor, counts: Tensor, noise_variance: float) -> Tensor:
@@ -262,24 +266,3 @@ def _moments(draws: Tensor) -> tuple[Tensor, Tensor]:
     mean = draws.mean(-2)
     centred = draws - mean[..., None, :]
     return mean, centred.transpose(-1, -2) @ centred / (draws.shape[-2] - 1)
-
-
-def _weighted_moments(values: Tensor, weight: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    joined = values.ndim == 2
-    first = "rsfj,jp->rsfp" if joined else "rsfj,rjp->rsfp"
-    centre = values.mean(-2)
-    shifted = values - (centre if joined else centre[:, None])
-    mean = torch.einsum(first, weight, shifted) / counts[..., None]
-    products = shifted[..., :, None] * shifted[..., None, :]
-    second = "rsfj,jpq->rsfpq" if joined else "rsfj,rjpq->rsfpq"
-    square = torch.einsum(second, weight, products)
-    scatter = square - counts[..., None, None] * mean[..., :, None] * mean[..., None, :]
-    absolute = mean + (centre if joined else centre[:, None, None])
-    return absolute, scatter / (counts - 1)[..., None, None]
-
-
-def _smallest_eigenvalues(covariances: Tensor) -> Tensor:
-    scale = torch.diagonal(covariances, dim1=-2, dim2=-1).sqrt()
-    correlations = covariances / (scale[..., :, None] * scale[..., None, :])
-    values: Tensor = torch.linalg.eigvalsh(correlations)
-    return values.amin(-1)

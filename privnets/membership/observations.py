@@ -27,7 +27,8 @@ from privnets.membership.leakage import Sides
 from privnets.membership.trials import Trials
 from privnets.membership.utilities import Utilities
 from privnets.randomness import generator
-from privnets.references.tables import RawRecords, RawTableReference
+from privnets.references.data import RawTableReference
+from privnets.references.tables import RawRecords, TableSource
 from privnets.statistics.estimates import Estimate
 
 _MAX_REGRESSORS = 64
@@ -44,6 +45,13 @@ class Trainer(ABC):
         self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
+
+    def check(self, config: MembershipConfig) -> None:  # noqa: B027
+        """Tries code of the user on the data set; there is none by default.
+
+        Raises:
+            UserFormError: If the code fails.
+        """
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,8 @@ class Universe:
         x, y = torch.tensor(prepared.x, device=device), torch.tensor(prepared.y, device=device)
         if config.private_mechanism == "output_perturbation":
             x = x * (config.clip / x.norm(dim=1, keepdim=True)).clamp(max=1)
-        raw = form.records() if isinstance(form, RawTableReference) else None
+        source = form.source() if isinstance(form, RawTableReference) else None
+        raw = source.raw if isinstance(source, TableSource) else None
         return cls(x, y.double(), max(prepared.classes, 1), raw)
 
 
@@ -171,20 +180,15 @@ def regressors(x: Tensor, y: Tensor, classes: int) -> Tensor:
         group = y.long()
     count = min(max(_MAX_REGRESSORS // classes - 1, 0), x.shape[1])
     centred = x - x.mean(0)
-    components = centred @ _principal_axes(centred, count)
+    if (columns := x.shape[1]) <= _MAX_EXACT_COLUMNS:
+        axes = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, columns - count :]
+    else:  # nearly the leading axes of many columns, such as pixels
+        axes = centred[: 2 * count].T
+        for _ in range(_SUBSPACE_ITERATIONS):
+            axes = torch.linalg.qr(centred.T @ (centred @ axes)).Q
+        axes = axes[:, :count]
+    components = centred @ axes
     components = components / components.std(0).clamp_min(_TINY)
     basis = torch.cat([torch.ones_like(x[:, :1]), components], dim=1)
     indicator = torch.nn.functional.one_hot(group, classes).to(x)
     return (indicator[:, :, None] * basis[:, None]).flatten(1).double()
-
-
-def _principal_axes(centred: Tensor, count: int) -> Tensor:
-    """Leading principal axes [p, count]; nearly so if there are many columns, such as pixels."""
-    columns = centred.shape[1]
-    if columns <= _MAX_EXACT_COLUMNS:
-        exact: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
-        return exact[:, columns - count :]
-    axes = centred[: 2 * count].T
-    for _ in range(_SUBSPACE_ITERATIONS):
-        axes = torch.linalg.qr(centred.T @ (centred @ axes)).Q
-    return axes[:, :count]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,18 +13,14 @@ from torch import Tensor
 from privnets.membership.config import TEST_RECORDS, MembershipConfig
 from privnets.membership.estimates import mean_over
 from privnets.membership.leakage import shared_sides
-from privnets.membership.observations import (
-    Observations,
-    Universe,
-    attacked_records,
-    random_stream,
-)
+from privnets.membership.observations import Observations, Universe, attacked_records, random_stream
 from privnets.membership.training_sets import Indices, find_members, shared_subsets
 from privnets.membership.trials import Population, Trials
 from privnets.membership.utilities import (
     UTILITY_MODELS,
     TestOutputs,
-    mean_utilities,
+    Utilities,
+    mean_utility,
     measure,
 )
 from privnets.randomness import generator
@@ -125,14 +121,37 @@ def observe_outputs(
     unseen = 1 - len(test) / universe.size
     utilities = measure(judged, universe.y, unseen)
     key = "utility/test_accuracy" if predictor.classifies else "utility/test_mse"
-    utilities |= mean_utilities({key: at_test.merit}, outside, unseen)
+    # Of all models, in place of that of the first ones.
+    utilities |= Utilities({key: mean_utility(at_test.merit, outside, unseen)}, {}, {})
     if design.config.metrics:
         from privnets.membership.own_utilities import own_utilities  # slow to load, rarely used
 
         utilities |= own_utilities(design.config, judged, unseen)
-    trials = replace(
-        _trials(predictor, universe, records, member, inside.loss.mean(1)),
-        population=_population(predictor, universe, records, test, at_test, outside),
+    outputs, y = predictor.at(records), universe.y
+    value = outputs.value.T
+    signal = predictor.signal(value, y[records, None])
+    fold = torch.arange(member.shape[1], device=device) >= member.shape[1] // 2
+    copies, losses = predictor.changed_copies(), predictor.trajectory()
+    # Signals of attacked records would be known for non-members alone, which reveals membership.
+    other = ~torch.isin(test, records)
+    population = Population(
+        outside[:, other].T,
+        predictor.signal(at_test.value[:, other].T, y[test[other], None]),
+        at_test.loss[:, other].T,
+        universe.regressors[test[other]],
+        universe.regressors[records],
+    )
+    trials = Trials(
+        member=member,
+        fold=fold.long(),
+        signal=signal,
+        error=torch.sigmoid(-value) if predictor.classifies else signal,
+        loss=outputs.loss.T,
+        train_loss=inside.loss.mean(1).expand_as(signal),
+        two_sided=not predictor.classifies,
+        population=population,
+        queries=None if copies is None else predictor.signal(copies, y[records]).mT,
+        trajectory=None if losses is None else losses.mT,
     )
     return Observations(
         records=records,
@@ -148,27 +167,6 @@ def observe_outputs(
     )
 
 
-def _trials(
-    predictor: Predictor, universe: Universe, records: Tensor, member: Tensor, train_loss: Tensor
-) -> Trials:
-    outputs = predictor.at(records)
-    value = outputs.value.T
-    signal = predictor.signal(value, universe.y[records, None])
-    fold = torch.arange(member.shape[1], device=member.device) >= member.shape[1] // 2
-    copies, losses = predictor.changed_copies(), predictor.trajectory()
-    return Trials(
-        member=member,
-        fold=fold.long(),
-        signal=signal,
-        error=torch.sigmoid(-value) if predictor.classifies else signal,
-        loss=outputs.loss.T,
-        train_loss=train_loss.expand_as(signal),
-        two_sided=not predictor.classifies,
-        queries=None if copies is None else predictor.signal(copies, universe.y[records]).mT,
-        trajectory=None if losses is None else losses.mT,
-    )
-
-
 def test_records(design: TrainingDesign, population: int) -> tuple[Tensor, Tensor]:
     """Random records [K], and whether each is outside each model's training set, [J, K]."""
     size = design.config.train_size
@@ -177,24 +175,3 @@ def test_records(design: TrainingDesign, population: int) -> tuple[Tensor, Tenso
     test = random.permutation(population)[:count]
     inside = torch.from_numpy(find_members(design.sets, test, population))
     return torch.from_numpy(test), ~inside.T
-
-
-def _population(
-    predictor: Predictor,
-    universe: Universe,
-    records: Tensor,
-    test: Tensor,
-    outputs: Outputs,
-    outside: Tensor,
-) -> Population:
-    # Signals of attacked records would be known for non-members alone, which reveals membership.
-    other = ~torch.isin(test, records)
-    test, features = test[other], universe.regressors
-    signal = predictor.signal(outputs.value[:, other].T, universe.y[test, None])
-    return Population(
-        outside[:, other].T,
-        signal,
-        outputs.loss[:, other].T,
-        features[test],
-        features[records],
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -47,10 +46,18 @@ def _try(
 def own_utilities(config: MembershipConfig, test: TestOutputs, unseen_share: float) -> Utilities:
     """Mean of each scorer over models, and its floor by the trivial model."""
     known, labels = _known_targets(config.data_form, _classifies(config))
-    if data.info(config.data_form).task == "regression":
-        models = _judged_models(_in_own_units(test, known), None)
-    else:
-        models = _judged_models(test, labels)
+    y, predicted, counted = (
+        tensor.cpu().numpy() for tensor in (test.y, test.predicted, test.counted)
+    )
+    if data.info(config.data_form).task == "regression":  # models see mean 0 and variance 1
+        mean, deviation = float(known.mean()), float(known.std()) or 1.0
+        y, predicted = (mean + deviation * each for each in (y, predicted))
+    elif labels is not None:
+        y, predicted = labels[y.astype(np.int64)], labels[predicted.astype(np.int64)]
+    models: list[JudgedModel] = []
+    for j, own in enumerate(counted):
+        p = None if test.log_p is None else test.log_p[j].exp().cpu().numpy()[own]
+        models.append((Answers(y[own], predicted[j, own], labels, p), np.flatnonzero(own)))
     try:
         scores = score_models(config.metrics or {}, models, known, unseen_share)
     except ScorerError as error:
@@ -77,23 +84,3 @@ def _known_targets(
         return y, None
     labels = np.array(info.labels) if info.labels else np.arange(info.classes)
     return labels[y.astype(np.int64)], labels
-
-
-def _in_own_units(test: TestOutputs, known: NDArray[Any]) -> TestOutputs:
-    """Numbers in the units of `known`; models see targets of mean 0 and variance 1."""
-    mean, deviation = float(known.mean()), float(known.std()) or 1.0
-    return replace(test, y=mean + deviation * test.y, predicted=mean + deviation * test.predicted)
-
-
-def _judged_models(test: TestOutputs, labels: NDArray[Any] | None) -> list[JudgedModel]:
-    """Outputs of all models; classes have the user's own labels."""
-    y, predicted, counted = (
-        tensor.cpu().numpy() for tensor in (test.y, test.predicted, test.counted)
-    )
-    if labels is not None:
-        y, predicted = labels[y.astype(np.int64)], labels[predicted.astype(np.int64)]
-    models = []
-    for j, own in enumerate(counted):
-        p = None if test.log_p is None else test.log_p[j].exp().cpu().numpy()[own]
-        models.append((Answers(y[own], predicted[j, own], labels, p), np.flatnonzero(own)))
-    return models

@@ -37,9 +37,10 @@ def distinct_subsets(
         raise ValueError(f"size must be at most the population of {population}; got {size}.")
     if 2 * size > population:
         # Drawing the smaller of a set and its complement leaves few repeats to replace.
-        return _complements(
-            distinct_subsets(random, population, population - size, count), population
-        )
+        absent = np.ones((count, population), dtype=bool)
+        left_out = distinct_subsets(random, population, population - size, count)
+        np.put_along_axis(absent, left_out, False, axis=1)
+        return np.nonzero(absent)[1].astype(np.int32).reshape(count, size)
     rows = random.integers(0, population, size=(count, size), dtype=np.int32)
     rows.sort(axis=1)
     _replace_repeats(random, rows, population)
@@ -74,12 +75,6 @@ def _contains(ordered: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[
     nearest = np.searchsorted(ordered, values).clip(max=len(ordered) - 1)
     is_equal: NDArray[np.bool_] = ordered[nearest] == values
     return is_equal
-
-
-def _complements(rows: Indices, population: int) -> Indices:
-    absent = np.ones((len(rows), population), dtype=bool)
-    np.put_along_axis(absent, rows, False, axis=1)
-    return np.nonzero(absent)[1].astype(np.int32).reshape(len(rows), population - rows.shape[1])
 
 
 def training_pairs(
@@ -128,11 +123,7 @@ def _max_share(asked: int, size: int) -> float:
 
 
 def shared_subsets(
-    random: np.random.Generator,
-    population: int,
-    records: NDArray[np.int64],
-    size: int,
-    count: int,
+    random: np.random.Generator, population: int, records: NDArray[np.int64], size: int, count: int
 ) -> tuple[Indices, NDArray[np.bool_]]:
     """Draws training sets that serve many attacked records at once.
 

@@ -88,22 +88,11 @@ class Trials:
 
     def view(self, judged: int) -> AttackerView:
         """Models of one fold, beside those of the other fold as shadow models."""
-        return self._views[judged]
+        return self._compare(judged, 1 - judged, leaves_out=False)
 
     def shadow_view(self, shadows: int, *, leaves_out: bool) -> AttackerView:
         """Shadow models of one fold, each beside the others, or beside all."""
-        if (shadows, leaves_out) not in self._shadow_views:
-            view = self._compare(shadows, shadows, leaves_out=leaves_out)
-            self._shadow_views[shadows, leaves_out] = view
-        return self._shadow_views[shadows, leaves_out]
-
-    @cached_property
-    def _views(self) -> tuple[AttackerView, AttackerView]:
-        return self._compare(0, 1), self._compare(1, 0)
-
-    @cached_property
-    def _shadow_views(self) -> dict[tuple[int, bool], AttackerView]:
-        return {}
+        return self._compare(shadows, shadows, leaves_out=leaves_out)
 
     @cached_property
     def rows(self) -> tuple[BoolArray, BoolArray]:
@@ -122,8 +111,14 @@ class Trials:
             arrays |= {f"population {name}": _rows(value) for name, value in columns.items()}
         return arrays
 
-    def _compare(self, judged: int, shadows: int, *, leaves_out: bool = False) -> AttackerView:
+    @cached_property
+    def _views(self) -> dict[tuple[int, int, bool], AttackerView]:
+        return {}
+
+    def _compare(self, judged: int, shadows: int, *, leaves_out: bool) -> AttackerView:
         """Compares the models of one fold with those of one fold; see `shadow_view`."""
+        if view := self._views.get((judged, shadows, leaves_out)):
+            return view
         one, other = self.rows[judged], self.rows[shadows]
         arrays = self.by_model
         member, loss, partner = arrays["member"][other], arrays["loss"], None
@@ -139,10 +134,11 @@ class Trials:
             )
             references = References.leave_one_out(member, np.arange(len(member)), companions)
         queries = () if self.queries is None else map(_rows, self.queries)
-        population = None
+        population = features = None
         if self.population is not None:
+            features = self.population.features_of_records.cpu().numpy()
             population = self._compare_population(one, other, scale, leaves_out=leaves_out)
-        return AttackerView(
+        self._views[judged, shadows, leaves_out] = view = AttackerView(
             signal=arrays["signal"][one],
             of_references=arrays["signal"][other],
             logs=loss[one] / -scale,
@@ -152,10 +148,9 @@ class Trials:
             population=population,
             queries=tuple((each[one], each[other]) for each in queries),
             training=self._training(one, other, partner),
-            features=None
-            if self.population is None
-            else self.population.features_of_records.cpu().numpy(),
+            features=features,
         )
+        return view
 
     def _compare_population(
         self, one: BoolArray, other: BoolArray, scale: float, *, leaves_out: bool
@@ -295,14 +290,14 @@ def combine_strongest(guesses: Sequence[Guesses], member: Tensor, parts: Tensor)
         own = parts == part
         others = own if bool(own.all()) else ~own
         known = member[others]
-        best = max(guesses, key=lambda each: _advantage(each.decision[others], known))
+
+        def advantage(each: Guesses, others: Tensor = others, known: Tensor = known) -> float:
+            yes = each.decision[others].double()
+            return float(yes[known].mean() - yes[~known].mean())
+
+        best = max(guesses, key=advantage)
         score[own], decision[own] = best.score[own], best.decision[own]
     return Guesses(score, decision)
-
-
-def _advantage(decision: Tensor, member: Tensor) -> float:
-    yes = decision.double()
-    return float(yes[member].mean() - yes[~member].mean())
 
 
 @dataclass(frozen=True)

@@ -133,16 +133,9 @@ def measure(test: TestOutputs, y: Tensor, unseen_share: float) -> Utilities:
     return Utilities(values, floors, reasons | {floor_key(key): unknown[key] for key in unknown})
 
 
-def mean_utilities(values: Mapping[str, Tensor], counted: Tensor, unseen_share: float) -> Utilities:
-    """Utilities that are means over records, from values [J, K] of all models, by key.
-
-    They replace those of `measure`, which sees some of the models.
-    """
-    means = {
-        key: two_way_mean(*_mean(each, counted), counted, unseen_share)
-        for key, each in values.items()
-    }
-    return Utilities(means, {}, {})
+def mean_utility(values: Tensor, counted: Tensor, unseen_share: float) -> Estimate:
+    """Mean over models and counted records of values [J, K] of all models."""
+    return two_way_mean(*_mean(values, counted), counted, unseen_share)
 
 
 def means(test: TestOutputs, unseen_share: float) -> tuple[dict[str, Estimate], dict[str, str]]:

@@ -6,15 +6,14 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 
 from privnets.data.files import UserFormError
-from privnets.references.table_files import EXACT, NOT_AVAILABLE, TRUTHS, TableFormat
-
-if TYPE_CHECKING:
-    import pandas as pd
+from privnets.references.data import TableFormat
+from privnets.references.table_files import EXACT, NOT_AVAILABLE, TRUTHS
 
 Kind = Literal["numbers", "categories", "truth values", "dates", "others"]
 
@@ -22,14 +21,9 @@ _HALF: Final = 0.5
 _EXAMPLES: Final = 3
 _LISTED: Final = 8
 _MAX_MISSING: Final = 5
-_HARDLY: Final = "case, blanks, hidden or similar characters"
-# Cyrillic and Greek letters, of which a capital or small one looks Latin; dashes; quotes.
-_SIMILAR: Final = str.maketrans(
-    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455"
-    "\u03b1\u03b2\u03b5\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u0131"
-    "\u2010\u2012\u2013\u2014\u2212\u2018\u2019\u201c\u201d",
-    "abekmhopctyxijsabeiknoptyxi-----''\"\"",
-    "\ufe0e\ufe0f",  # variants of a symbol
+_HARDLY: Final = "case, blanks, dashes, quotes or hidden characters"
+_PLAIN: Final = str.maketrans(
+    "\u2010\u2012\u2013\u2014\u2212\u2018\u2019\u201c\u201d", "-----''\"\""
 )
 _DIGIT: Final = re.compile(r"\d")
 _WITH_DIGIT: Final = re.compile(r".*\d.*", re.DOTALL)
@@ -52,11 +46,6 @@ _RANGE: Final = re.compile(
 )
 _BELOW: Final = re.compile(r"[<≤].*")
 _ABOVE: Final = re.compile(r"[>≥].*|.*\+")
-# From the first digit to the last, with the decimal point of numbers such as .5.
-_DIGITS: Final = re.compile(r"[.,]?\d(?:.*\d)?", re.ASCII)
-_PARENTHESES: Final = re.compile(r"\((.*)\)")
-# A minus of any kind before or after the digits; (5) is -5.
-_NEGATIVE: Final = re.compile(r"\D*[-\u2212(]\D*\d|.*\d\s?[-\u2212]$")
 _DOTTED: Final = re.compile(r"\d+(?:\.\d+){2,}")  # addresses and versions
 _LETTERED: Final = re.compile(r"([A-Za-z]?)\d[\d.]*\s?([A-Za-z]?|st|nd|rd|th)")
 _MAGNITUDES: Final = frozenset("kmbgt")
@@ -77,15 +66,11 @@ _FORMS: Final = (
 
 def is_number(column: pd.Series[Any]) -> bool:
     """Whether a column holds numbers, not texts or truth values."""
-    import pandas as pd  # half a second to import
-
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 
 def kind_of(column: pd.Series[Any]) -> Kind:
     """Kind of a column that `read_frame` returns."""
-    import pandas as pd
-
     if isinstance(column.dtype, pd.CategoricalDtype):
         return "categories"
     if pd.api.types.is_bool_dtype(column):
@@ -113,15 +98,18 @@ def require_clear(
     """
     errors = []
     for name, column in columns.items():
-        kind = kind_of(column)
+        kind, known = kind_of(column), column.dropna()
         if kind == "numbers" and np.isinf(column.to_numpy(np.float64, na_value=np.nan)).any():
             errors.append((f"infinite numbers in {name!r}", "finite ones"))
-        elif kind == "numbers" and column.dtype.kind in "iu" and _is_beyond_float64(column):
-            errors.append((f"{name!r} with whole numbers that float64 rounds", "smaller numbers"))
+        elif kind == "numbers" and column.dtype.kind in "iu":
+            large = known[(known > EXACT) | (known < -EXACT)]
+            if any(int(float(number)) != number for number in large):
+                given = f"{name!r} with whole numbers that float64 rounds"
+                errors.append((given, "smaller numbers"))
         elif kind == "dates":
-            errors.append(_unclear_dates(str(name), column.dropna().iloc[0], is_iso=True))
+            errors.append(_unclear_dates(str(name), known.iloc[0], is_iso=True))
         elif kind == "others":
-            stored = type(column.dropna().iloc[0]).__name__
+            stored = type(known.iloc[0]).__name__
             errors.append((f"{name!r} with values of type {stored}", "numbers or texts"))
         elif column.dtype != "category" and kind == "categories":
             errors += filter(None, [_unclear_texts(str(name), column, form)])
@@ -143,13 +131,6 @@ def reading_remarks(columns: pd.DataFrame, form: TableFormat) -> tuple[str, ...]
         f"the model gets the texts of {given}; expected {wanted}, unless its own code reads them."
         for given, wanted in filter(None, unclear)
     )
-
-
-def _is_beyond_float64(column: pd.Series[Any]) -> bool:
-    """Whether some whole numbers are so large that float64 rounds them."""
-    known = column.dropna()
-    large = known[(known > EXACT) | (known < -EXACT)]
-    return any(int(float(number)) != number for number in large)
 
 
 def _unclear_texts(name: str, column: pd.Series[Any], form: TableFormat) -> tuple[str, str] | None:
@@ -180,54 +161,24 @@ def _unclear_dates(name: str, example: object, *, is_iso: bool) -> tuple[str, st
 
 
 def _reading_hint(texts: Sequence[str], others: Sequence[str], form: TableFormat) -> str:
-    """Settings, and changes of the file, that would make numbers of all texts."""
+    """Settings, or else changes of the file, that would make numbers of all texts."""
     absent = [text for text in others if not any(map(str.isdigit, text))]
     if TRUTHS.keys() & absent:
         return "write truth values as 1 and 0"
     absent = absent if len(absent) <= _MAX_MISSING else []
     missing = [f"missing_values: [{', '.join(map(repr, absent))}]"] if absent else []
-    plain = [text for text in texts if text not in absent]
-    signed = [_PARENTHESES.sub(r"-\1", text.replace("\u2212", "-")) for text in plain]
-    bare = [_without_units(text) for text in signed]
-    are_negative = any(map(_NEGATIVE.match, others))
-    minus = "write negative numbers with '-'" if are_negative else ""
-    units = " and ".join(filter(None, [minus, _units_hint(signed, "other " * are_negative)]))
-    for numbers, change in ((plain, ""), (signed, minus), (bare, units)):
-        if (settings := _fitting_forms(numbers, form)) is not None:
-            parts = " and ".join([*missing, *filter(None, [" or ".join(settings)])])
-            return "; ".join(filter(None, [change, f"set {parts}" if parts else ""]))
-    return f"{units}, all written in one way"
-
-
-def _without_units(text: str) -> str:
-    digits = _DIGITS.search(text)
-    if digits is None:
-        return text
-    return f"-{digits[0]}" if "-" in text[: digits.start()] else digits[0]
-
-
-def _units_hint(texts: Sequence[str], other: str) -> str:
-    """What to do about currency and units, without which differing ones would be lost."""
-    found = [re.sub(r"[-+\s()]", "", _DIGITS.sub("", text)).lower() for text in texts]
-    units = {unit for unit in found if unit}
-    if units and units <= _MAGNITUDES and len(set(found)) > 1:
-        return "write 5k as 5000"
-    one = "in one unit, " if len(units) > 1 else ""
-    return f"{one}without {other}signs and units"
-
-
-def _fitting_forms(texts: Sequence[str], form: TableFormat) -> list[str] | None:
-    """Settings that read all texts as numbers; an empty one if they need none, None without any."""
+    numbers = [text for text in texts if text not in absent]
     fitting: list[dict[str, str]] = []
     for settings in ({}, *_FORMS):
         trial = form.model_copy(update={"thousands": None, **settings} if settings else {})
         pattern = re.compile(trial.number_pattern, re.ASCII)
-        if all(map(pattern.fullmatch, texts)) and not any(
-            each.items() <= settings.items() for each in fitting
-        ):
+        is_needless = any(each.items() <= settings.items() for each in fitting)
+        if not is_needless and all(map(pattern.fullmatch, numbers)):
             fitting.append(settings)
     ways = [" and ".join(f"{k}: {json.dumps(v)}" for k, v in each.items()) for each in fitting]
-    return ways or None
+    if not ways:
+        return "all written in one way, without signs and units: 5k as 5000, (5) as -5"
+    return f"set {' and '.join(filter(None, [*missing, ' or '.join(ways)]))}"
 
 
 def _share(counts: pd.Series[int], pattern: re.Pattern[str]) -> float:
@@ -239,29 +190,20 @@ def _share(counts: pd.Series[int], pattern: re.Pattern[str]) -> float:
 def _are_labels(counts: pd.Series[int]) -> bool:
     """Whether texts with digits are certainly no numbers: codes, addresses, or ranges."""
     texts, like_numbers = list(counts.index), _share(counts, _LIKE_NUMBER)
-    are_ranges = any(map(_RANGE.fullmatch, texts)) or (
-        any(map(_BELOW.fullmatch, texts)) and any(map(_ABOVE.fullmatch, texts))
-    )
-    return (
-        _are_codes(texts)
-        or _have_letters(texts)
-        or (like_numbers < 1 and all(map(_DOTTED.fullmatch, texts)))
-        or (like_numbers < _HALF and are_ranges)
-    )
-
-
-def _are_codes(texts: Sequence[str]) -> bool:
-    """Whether all texts are whole numbers, and some begin with 0."""
-    whole = all(map(_WHOLE.fullmatch, texts))
-    return whole and any(len(text) > 1 and text.startswith("0") for text in texts)
-
-
-def _have_letters(texts: Sequence[str]) -> bool:
-    """Whether letters distinguish at least a tenth of the texts, as in 12A and E11, not in 5k."""
+    begin_with_zero = any(len(text) > 1 and text.startswith("0") for text in texts)
+    if all(map(_WHOLE.fullmatch, texts)) and begin_with_zero:
+        return True
+    # Letters distinguish at least a tenth of the texts, as in 12A and E11, not in 5k.
     found = [match.groups() for text in texts if (match := _LETTERED.fullmatch(text))]
     lettered = [before + after for before, after in found if before + after]
     letters = {each.lower() for each in lettered}
-    return len(letters) > 1 and len(lettered) >= len(texts) / 10 and not letters <= _MAGNITUDES
+    if len(letters) > 1 and len(lettered) >= len(texts) / 10 and not letters <= _MAGNITUDES:
+        return True
+    are_ranges = any(map(_RANGE.fullmatch, texts)) or (
+        any(map(_BELOW.fullmatch, texts)) and any(map(_ABOVE.fullmatch, texts))
+    )
+    is_dotted = like_numbers < 1 and all(map(_DOTTED.fullmatch, texts))
+    return is_dotted or (like_numbers < _HALF and are_ranges)
 
 
 def identifier_remarks(attributes: pd.DataFrame) -> tuple[str, ...]:
@@ -271,15 +213,13 @@ def identifier_remarks(attributes: pd.DataFrame) -> tuple[str, ...]:
         for name, column in attributes.items()
         if column.is_unique and not (is_number(column) and (column.dropna() % 1 != 0).any())
     ]
+    remarks = [
+        f"column {name} has another value in each of the {len(attributes):,} records; if it "
+        "identifies records, list it under ignore."
+        for name in unique[:_LISTED]
+    ]
     more = [f"{len(unique) - _LISTED:,} other columns do, too."] if len(unique) > _LISTED else []
-    return (
-        *(
-            f"column {name} has another value in each of the {len(attributes):,} records; if it "
-            "identifies records, list it under ignore."
-            for name in unique[:_LISTED]
-        ),
-        *more,
-    )
+    return (*remarks, *more)
 
 
 def text_remarks(columns: pd.DataFrame, stated: Sequence[str] = ()) -> tuple[str, ...]:
@@ -293,11 +233,15 @@ def text_remarks(columns: pd.DataFrame, stated: Sequence[str] = ()) -> tuple[str
         remarks.append(f"names of columns differ in {_HARDLY} only: {variants}.")
     with_digits: list[str] = []
     for name, column in columns.items():
-        if kind_of(column) == "numbers" and name not in stated and _are_dates(column):
-            remarks.append(
-                f"column {name} has numbers such as {int(column.max())}; if they are dates, set "
-                f'dates: [{name}] and date_format: "%Y%m%d".'
-            )
+        known = column.dropna()
+        if kind_of(column) == "numbers" and name not in stated and len(known):
+            are_days = known.between(1900_01_01, 2100_12_31) & (known % 1 == 0)
+            are_days &= (known % 100).between(1, 31) & (known // 100 % 100).between(1, 12)
+            if are_days.all():  # as 20240131
+                remarks.append(
+                    f"column {name} has numbers such as {int(column.max())}; if they are dates, "
+                    f'set dates: [{name}] and date_format: "%Y%m%d".'
+                )
         if kind_of(column) != "categories":
             continue
         texts = column.dropna().astype(str)
@@ -318,20 +262,11 @@ def text_remarks(columns: pd.DataFrame, stated: Sequence[str] = ()) -> tuple[str
     return tuple(remarks)
 
 
-def _are_dates(numbers: pd.Series[Any]) -> bool:
-    """Whether all numbers are like 20240131."""
-    known = numbers.dropna()
-    if not len(known) or known.min() < 1900_01_01 or known.max() > 2100_12_31:
-        return False
-    days, months = known % 100, known // 100 % 100
-    return bool((days.between(1, 31) & months.between(1, 12) & (known % 1 == 0)).all())
-
-
 def differing_texts(column: pd.Series[Any], *, case: bool) -> str:
     """Lists values of a column that look alike; empty without any.
 
     They differ in blanks, invisible characters or Unicode's normal form; with `case`, or in case,
-    width, or letters of another script that look like Latin ones.
+    width, dashes or quotes. What their letters alone do not show has its code.
     """
     groups: dict[str, list[str]] = {}
     for text in sorted(column.dropna().astype(str).unique()):
@@ -340,19 +275,13 @@ def differing_texts(column: pd.Series[Any], *, case: bool) -> str:
             plain = "".join(each for each in text if unicodedata.category(each) != "Cf")
             visible = unicodedata.normalize("NFKC" if case else "NFC", plain)
         key = " ".join(visible.split())
-        groups.setdefault(key.casefold().translate(_SIMILAR) if case else key, []).append(text)
-    alike = [group for group in groups.values() if len(group) > 1]
-    return _listed((" and ".join(_distinct_texts(group)) for group in alike), _EXAMPLES)
-
-
-def _distinct_texts(group: Sequence[str]) -> list[str]:
-    """Texts in quotes; what their letters alone do not show has its code."""
-    letters = {text.casefold().translate(_SIMILAR) for text in group}
-    are_similar = len(letters) < len({text.casefold() for text in group})
-    return [
-        ascii(text) if are_similar or not unicodedata.is_normalized("NFKC", text) else repr(text)
-        for text in group
+        groups.setdefault(key.casefold().translate(_PLAIN) if case else key, []).append(text)
+    quoted = [
+        [repr(text) if unicodedata.is_normalized("NFKC", text) else ascii(text) for text in group]
+        for group in groups.values()
+        if len(group) > 1
     ]
+    return _listed(map(" and ".join, quoted), _EXAMPLES)
 
 
 def require_distinct_classes(column: pd.Series[Any], field: str) -> None:

@@ -11,7 +11,7 @@ import inspect
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, ClassVar, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -105,7 +105,11 @@ class FunctionExperiment(Experiment):
 
 def _read_metrics(location: str, function: Callable[..., object]) -> Mapping[str, Direction]:
     metrics = getattr(function, "metrics", None)
-    if not isinstance(metrics, dict) or not metrics or not _are_directions(metrics.values()):
+    if not (
+        isinstance(metrics, dict)
+        and metrics
+        and all(direction in ("min", "max") for direction in metrics.values())
+    ):
         given = "no attribute metrics" if metrics is None else f"metrics = {metrics!r}"
         expected = f'{location.partition(":")[2]}.metrics = {{"NAME": "min" or "max", ...}}'
         raise UserFormError("experiment", f"{location} with {given}", expected)
@@ -114,10 +118,6 @@ def _read_metrics(location: str, function: Callable[..., object]) -> Mapping[str
             expected = "letters, digits and _, in parts divided by /; no column of tables"
             raise UserFormError("experiment", f"{location} with the metric {name!r}", expected)
     return metrics
-
-
-def _are_directions(values: Iterable[object]) -> bool:
-    return all(value in ("min", "max") for value in values)
 
 
 def _read_fields(location: str, function: Callable[..., object]) -> type[ExperimentConfig]:

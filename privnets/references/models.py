@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, JsonValue
 
 from privnets.config import UserForm
 from privnets.references.user_files import combine_digests, source_digest
-
-if TYPE_CHECKING:
-    from privnets.membership.models import TargetModel
 
 
 class ModelReference(UserForm):
@@ -38,10 +36,9 @@ class ModelReference(UserForm):
         """Name of the entry with the import path, as a configuration has it."""
         return f"model.{self.key}"
 
-    def load(self) -> TargetModel:
-        """Returns the description of the model; imports nothing of the user's."""
-        model: type[TargetModel] = EntryPoint(self.key, self.target, "").load()
-        return model(self)  # type: ignore[call-arg]
+    def load(self) -> Any:
+        """Returns the description of the model, a `TargetModel`; imports nothing of the user's."""
+        return EntryPoint(self.key, self.target, "").load()(self)
 
     def digest(self) -> str:
         """Identifies the model's source, so that changed code is another point.
@@ -125,3 +122,13 @@ class NetworkReference(UserForm):
     def __str__(self) -> str:
         """Import path."""
         return self.torch
+
+
+MODEL_FORMS: Final[Mapping[str, type[ModelReference]]] = {
+    "sklearn": EstimatorReference,
+    "torch": ModuleReference,
+}
+"""Everything that a study may give in place of the name of a target model."""
+
+NETWORK_FORMS: Final[Mapping[str, type[NetworkReference]]] = {"torch": NetworkReference}
+"""Everything that a study may give in place of the name of a network."""

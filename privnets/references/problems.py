@@ -5,15 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from privnets.config import UserForm
 from privnets.data import UserFormError
 from privnets.points import Scalar
-from privnets.references.table_files import Names, TableFormat
-from privnets.references.tables import TableAttributes
+from privnets.references.data import Names, TableAttributes, TableFormat
 
 SequenceForm = Literal["joint", "sum"]
 
@@ -205,3 +204,11 @@ class SeriesProblemReference(TableFileReference, TableFormat, SequenceSettings):
     def secrets(self) -> tuple[str, ...]:
         """Columns of the secret."""
         return (self.secret,) if isinstance(self.secret, str) else tuple(self.secret)
+
+
+PROBLEM_FORMS: Final[Mapping[str, type[OwnReference]]] = {
+    "table": TableProblemReference,
+    "images": ImageProblemReference,
+    "series": SeriesProblemReference,
+}
+"""Everything that a study may give in place of the name of a problem."""

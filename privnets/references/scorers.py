@@ -127,7 +127,11 @@ class Scorer:
         """
         field = f"metrics.{key}"
         if ":" not in location:
-            return cls(key, location, _by_estimator(_named_scorer(location, field)))
+            if location in get_scorer_names():
+                return cls(key, location, _by_estimator(get_scorer(location)))
+            hint = did_you_mean(location, get_scorer_names())
+            expected = f"a scorer of scikit-learn, as balanced_accuracy, or module:function{hint}"
+            raise UserFormError(field, repr(location), expected)
         function = import_object(location, field)
         try:
             first, second, *_ = inspect.signature(function).parameters  # type: ignore[arg-type]
@@ -277,14 +281,6 @@ def _variance_of_records(scorer: Scorer, models: Sequence[JudgedModel]) -> float
     pairs = len(some) * (len(some) - 1)
     shared = (covariance.sum() - covariance.trace()) / pairs
     return max(0.0, float(shared + (single - shared) / len(models)))
-
-
-def _named_scorer(name: str, field: str) -> object:
-    if name in get_scorer_names():
-        return get_scorer(name)
-    hint = did_you_mean(name, get_scorer_names())
-    expected = f"a scorer of scikit-learn, as balanced_accuracy, or module:function{hint}"
-    raise UserFormError(field, repr(name), expected)
 
 
 def _by_estimator(scorer: Any) -> Score:

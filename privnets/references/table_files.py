@@ -6,27 +6,22 @@ import codecs
 import csv
 import gzip
 import io
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import BeforeValidator, Field, field_validator
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow
+import pyarrow.parquet as pq
 
-from privnets.config import UserForm
 from privnets.data.files import UserFormError
+from privnets.references.data import MAX_BYTES, TableFormat
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
-# YAML has lists, and strict validation accepts only tuples.
-Names = Annotated[
-    tuple[str, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
-]
 NOT_AVAILABLE: Final = (
     *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan"),
     *("null", "NULL", "None", "none"),
@@ -36,9 +31,9 @@ NOT_AVAILABLE: Final = (
 EXACT: Final = 2**53
 """Largest size of whole numbers that are all exact as floating-point numbers."""
 
-TRUTHS: Final = {
-    text: text[0] in "Tt" for text in ["True", "TRUE", "true", "False", "FALSE", "false"]
-}
+TRUTHS: Final = dict.fromkeys(("True", "TRUE", "true"), True) | dict.fromkeys(
+    ("False", "FALSE", "false"), False
+)
 """Truth value of each text that means one."""
 
 _INTEGER: Final = r"^[-+]?\d+$"
@@ -47,8 +42,6 @@ _MONTH: Final = r"^(?:0[1-9]|1[0-2])\.(?:19|20)\d\d$"  # as 01.2024
 _LONG: Final = r"^[-+]?\d{16,}(?:\.0*)?$"  # 2**53 has 16 digits
 _SEPARATORS: Final = ";\t|,"
 _BLOCK: Final = 2**27  # bytes; a record must fit
-MAX_BYTES: Final = 2**32
-"""Largest size of a file's content that is read, once it is decompressed."""
 _OTHER_FILES: Final = {
     b"\x1f\x8b": "a gzip file; name it .csv.gz",
     b"PK\x03\x04": "a zip file or a workbook; save it as CSV",
@@ -56,82 +49,8 @@ _OTHER_FILES: Final = {
 }
 _MARK: Final = "\ufeff"  # byte order mark at the beginning of a file
 _NO_HEADER: Final = "in a study, header: false if the file has none"
-_WORD: Final = re.compile(r"[^\W_]")
-_DIGITS: Final = re.compile(r"\d+", re.ASCII)
 _UNNAMED: Final = "Unnamed: "
 _UNNAMED_INDEX: Final = "__index_level_"  # pandas stores an index without a name so
-
-
-class TableFormat(UserForm):
-    """Settings by which the text of a table is read.
-
-    Attributes:
-        separator: Character between the columns of a CSV file.
-        decimal: Character before the decimals of a number.
-        thousands: Character between groups of three digits, if there is one.
-        encoding: Encoding of the characters of a CSV file, as `utf-16` or `cp1252`.
-        missing_values: Texts that mean a missing value, besides empty cells. In columns of
-            numbers or truth values, texts such as NA and null mean one too.
-        dates: Columns of dates, which become numbers of days since 1970-01-01, in UTC.
-        date_format: Their format, as `%d/%m/%Y`; ISO 8601 if null.
-        header: Whether the first row of a CSV file names the columns; if not, they are `column_1`,
-            `column_2` and so on. If null, it does, but is refused if it is like a record.
-    """
-
-    separator: str = ","
-    decimal: Literal[".", ","] = "."
-    thousands: Literal[",", ".", " ", "'", "_", "\u00a0", "\u2009", "\u202f", "\u2019"] | None = (
-        None
-    )
-    encoding: str = "utf-8"
-    missing_values: Names = ()
-    dates: Names = ()
-    date_format: str | None = None
-    # Absent by default: configurations without the setting keep their identity.
-    header: bool | None = Field(default=None, exclude_if=lambda value: value is None)
-
-    @property
-    def form(self) -> TableFormat:
-        """These settings without those of a subclass."""
-        return TableFormat(**{name: getattr(self, name) for name in TableFormat.model_fields})
-
-    @field_validator("separator")
-    @classmethod
-    def _require_one_character(cls, value: str) -> str:
-        if len(value) != 1 or not value.isascii() or value in '"\r\n':
-            raise ValueError('must be one ASCII character, as ";" or "\\t"')
-        return value
-
-    @field_validator("encoding")
-    @classmethod
-    def _require_known_encoding(cls, value: str) -> str:
-        try:
-            "".encode(value)
-        except (LookupError, ValueError) as error:
-            raise ValueError("must be an encoding of Python, as utf-16 or cp1252") from error
-        return value
-
-    @field_validator("thousands")
-    @classmethod
-    def _require_another_character(cls, value: str | None, info: Any) -> str | None:
-        if value is not None and value == info.data.get("decimal", "."):
-            raise ValueError("must be another character than decimal")
-        return value
-
-    @field_validator("date_format")
-    @classmethod
-    def _require_fields(cls, value: str | None) -> str | None:
-        if value is not None and "%" not in value:
-            raise ValueError("must be a format of strptime, as %d/%m/%Y, or null for ISO 8601")
-        return value
-
-    @property
-    def number_pattern(self) -> str:
-        """Regular expression of a number."""
-        grouped = rf"[1-9]\d{{0,2}}(?:[{self.thousands}]\d{{3}})+|" if self.thousands else ""
-        point = f"[{self.decimal}]"
-        digits = rf"(?:(?:{grouped}\d+)(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?"
-        return rf"^[-+]?(?:{digits}|(?i:inf|infinity))$"
 
 
 STANDARD: Final = TableFormat()
@@ -152,11 +71,9 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
         field: Entry of the study that has the path.
 
     Raises:
-        UserFormError: If it has another suffix, cannot be parsed, has a record for a header, has no
-            rows, repeats a column, or has other values than dates in a column of dates.
+        UserFormError: If it has another suffix, cannot be parsed, has no rows,
+            repeats a column, or has other values than dates in a column of dates.
     """
-    import pandas as pd  # half a second to import
-
     suffix = (path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix).lower()
     if suffix not in (".csv", ".parquet") or path.suffix == ".gz" != suffix == ".parquet":
         raise UserFormError(field, str(path), "a file that ends in .csv, .csv.gz or .parquet")
@@ -166,11 +83,6 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
             _parse(each, form, is_date=name in form.dates)
             for name, each in zip(names, columns, strict=True)
         ]
-        named = zip(names, columns, values, strict=True)
-        if suffix == ".csv" and form.header is None and _is_record(named, form):
-            given = f"{path}, whose first row {', '.join(names)[:80]!r} is like its records"
-            expected = f"a header; {_NO_HEADER}, or header: true if these are names"
-            raise UserFormError(field, given, expected)
     except UserFormError:
         raise
     except Exception as error:  # parsers raise many types
@@ -188,9 +100,6 @@ def read_frame(path: Path, field: str = "table", form: TableFormat = STANDARD) -
 
 
 def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.ChunkedArray]]:
-    import pyarrow as pa  # a quarter of a second to import
-    import pyarrow.csv as arrow
-
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
         content = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -219,59 +128,20 @@ def _read_csv(path: Path, form: TableFormat) -> tuple[list[str], list[pa.Chunked
         ),
     )
     columns = table.columns
-    if form.header is not False:
+    if form.header:
         columns = [column.slice(1) for column in columns]
         _require_one_header(columns, header, text, form)
     # A separator at the end of each row makes a column without name and values.
     empty = {i for i, name in enumerate(header) if not name and set(columns[i].to_pylist()) <= {""}}
     kept = [number for number in range(len(header)) if number not in empty]
-    numbered = form.header is False
-    names = [f"column_{i + 1}" if numbered else _named(header[i], i) for i in kept]
+    names = [_named(header[i], i) if form.header else f"column_{i + 1}" for i in kept]
     return names, [columns[i] for i in kept]
-
-
-def _is_record(
-    named: Iterable[tuple[str, pa.ChunkedArray, pd.Series[Any]]], form: TableFormat
-) -> bool:
-    """Whether some names are like the values below them, and no name differs from those."""
-    found = False
-    for each in sorted(named, key=lambda each: each[2].dtype.kind == "O"):  # texts take longest
-        if (likeness := _likeness(*each, form)) is False:
-            return False
-        found = found or likeness is True
-    return found
-
-
-def _likeness(
-    name: str, column: pa.ChunkedArray, values: pd.Series[Any], form: TableFormat
-) -> bool | None:
-    """Whether a name is like the values of its column; None if that is unclear."""
-    import pyarrow.compute as pc
-
-    name = name.strip()
-    if is_unnamed(name) or name in (*NOT_AVAILABLE, *form.missing_values) or not _WORD.search(name):
-        return None
-    if values.dtype.kind in "iuf":
-        return re.fullmatch(form.number_pattern, name) is not None
-    if values.dtype.kind == "b":
-        return name in TRUTHS
-    texts = pc.utf8_trim_whitespace(column)
-    texts = texts.filter(pc.not_equal(texts, ""))
-    distinct, counts = pc.value_counts(texts).flatten()
-    shapes = set(pc.replace_substring_regex(distinct, r"\d+", "0").to_pylist())
-    shape = _DIGITS.sub("0", name)
-    if name in distinct.to_pylist() or (shape != name and shapes == {shape}):
-        return True
-    has_other_form = shape == name and all("0" in each for each in shapes)
-    return False if shapes and (has_other_form or pc.min(counts).as_py() > 1) else None
 
 
 def _require_one_header(
     columns: Sequence[pa.ChunkedArray], header: Sequence[str], text: str, form: TableFormat
 ) -> None:
     """Refuses a file that joins others, each with a header. One column may have it as a value."""
-    import pyarrow.compute as pc
-
     names = [name.strip() for name in header]
     marked = [pc.utf8_ltrim(columns[0], _MARK), *columns[1:]]
     cells = map(pc.utf8_trim_whitespace, marked)
@@ -284,8 +154,6 @@ def _require_one_header(
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[pa.ChunkedArray]]:
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         about = file.metadata
         groups = map(about.row_group, range(about.num_row_groups))
@@ -312,20 +180,17 @@ def is_unnamed(name: str) -> bool:
 
 def _parse(column: pa.ChunkedArray, form: TableFormat, *, is_date: bool) -> pd.Series[Any]:
     """Values of a column as numbers, truth values, instants, texts, or whatever was stored."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_decimal(kind):  # many have more digits than float64
-        return _parse_texts(column.cast(pa.large_string()), STANDARD, is_date=is_date)
-    types = pa.types
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    kind, types = column.type, pa.types
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    if is_text or types.is_decimal(kind):  # many decimals have more digits than float64
+        form = form if is_text else STANDARD
         return _parse_texts(column.cast(pa.large_string()), form, is_date=is_date)
-    if pa.types.is_floating(kind):
+    if types.is_floating(kind):
         column = column.cast(pa.float64())
-    elif pa.types.is_date(kind):
+    elif types.is_date(kind):
         column = column.cast(pa.timestamp("s"))
     values = _to_pandas(column)
-    return values.astype("boolean") if pa.types.is_boolean(kind) and column.null_count else values
+    return values.astype("boolean") if types.is_boolean(kind) and column.null_count else values
 
 
 def _parse_texts(texts: pa.ChunkedArray, form: TableFormat, *, is_date: bool) -> pd.Series[Any]:
@@ -333,8 +198,6 @@ def _parse_texts(texts: pa.ChunkedArray, form: TableFormat, *, is_date: bool) ->
 
     Dates stay texts, since `%d%m%Y` and `%m.%Y` look like numbers.
     """
-    import pyarrow.compute as pc
-
     trimmed = pc.utf8_trim_whitespace(texts)
     absent = _is_in(trimmed, ("", *form.missing_values))
     unavailable = pc.or_(absent, _is_in(trimmed, NOT_AVAILABLE))
@@ -358,10 +221,6 @@ def _parse_texts(texts: pa.ChunkedArray, form: TableFormat, *, is_date: bool) ->
 
 def _to_pandas(column: pa.ChunkedArray) -> pd.Series[Any]:
     """Values; whole numbers beside missing ones are floats, unless these would round them."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kinds: Mapping[Any, Any] = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
     is_large = False
     if column.type in kinds and 0 < column.null_count < len(column):
@@ -373,9 +232,6 @@ def _to_pandas(column: pa.ChunkedArray) -> pd.Series[Any]:
 
 def _as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Numbers from texts; None for codes, months, and whole numbers that would be rounded."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     months = pc.match_substring_regex(values, _MONTH)
     if pc.all(months).as_py() and pc.any(pc.starts_with(values, "0")).as_py():
         return None
@@ -394,9 +250,6 @@ def _as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _is_in(texts: pa.ChunkedArray, values: Sequence[str]) -> pa.ChunkedArray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = pc.is_in(texts, value_set=pa.array(values, texts.type))
     return pc.or_(found, pc.is_null(texts)) if "" in values else found
 
@@ -407,8 +260,6 @@ def _days(column: pd.Series[Any], name: str, form: TableFormat) -> pd.Series[Any
     Raises:
         UserFormError: If it has other values.
     """
-    import pandas as pd
-
     known = column.dropna()
     if not pd.api.types.is_datetime64_any_dtype(known):
         known = known.convert_dtypes().astype(str)

@@ -1,19 +1,21 @@
-"""The user's own table as a data set: a CSV or parquet file, and which of its columns to use."""
+"""The user's own tables and arrays as data sets: which records and columns are used, and how."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.config import did_you_mean
-from privnets.data.catalog import DataReference, DataSource, Table, Target, combined_fingerprint
-from privnets.data.files import DatasetInfo, FileState, Task, UserFormError, digest
+from privnets.data.catalog import Attributes, DataSource, Table, Target, combined_fingerprint
+from privnets.data.files import DatasetInfo, FileState, Task, UserFormError
 from privnets.references.columns import (
     describe_classes,
     describe_records,
@@ -25,75 +27,17 @@ from privnets.references.columns import (
     require_distinct_classes,
     text_remarks,
 )
-from privnets.references.table_files import EXACT, Names, TableFormat, is_unnamed, read_frame
-from privnets.references.user_files import absolute_path
+from privnets.references.data import OwnArrays, RawTableReference, TableAttributes, TableReference
+from privnets.references.table_files import EXACT, is_unnamed, read_frame
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-MissingValues = Literal["error", "drop", "replace", "keep"]
 _MAX_CLASSES: Final = 20
 """Whole numbers with more distinct values are a regression target, unless the task is given."""
 _LISTED_COLUMNS = 20
 _MAX_CATEGORIES = 1000
 _MAX_GROUPS = 50
+_IMAGE_DIMENSIONS: Final = 4
 MISSING: Final = "missing"
 """Category of missing values."""
-
-
-class TableAttributes(TableFormat):
-    """Table in a file, and which of its columns are attributes.
-
-    Attributes:
-        table: Path of a CSV or parquet file, from the study's folder.
-        columns: Attributes; every column without another use if null.
-        ignore: Columns that are not attributes, such as identifiers.
-        categorical: Columns whose values are categories, besides those that hold texts.
-        missing: Whether a missing value is an error, removes its record, is replaced by the
-            column's median or a category of its own, or is kept for a model of raw columns.
-    """
-
-    table: str
-    columns: Names | None = None
-    ignore: Names = ()
-    categorical: Names = ()
-    missing: MissingValues = "error"
-
-    def __str__(self) -> str:
-        """Name of the file."""
-        return Path(self.table).name
-
-
-class TableReference(TableAttributes, DataReference):
-    """Table with a column to predict.
-
-    Attributes:
-        target: Column to predict.
-        task: Kind of target; if null, texts, truth values and whole numbers with at most 20
-            values are classes, and other numbers a regression target.
-        categories: Whether a category becomes a column of zeros and ones, or a whole number in
-            alphabetical order.
-        scale: Whether attributes get mean 0 and standard deviation 1.
-    """
-
-    target: str
-    task: Task | None = None
-    categories: Literal["one-hot", "integer"] = "one-hot"
-    scale: Literal["standard", "none"] = "standard"
-
-    def source(self) -> DataSource:
-        """Reads the file, once per process."""
-        path = absolute_path(self.table)
-        return _source(self, path, digest_of(path, "table"))
-
-
-class RawTableReference(TableReference):
-    """Table for models that take its raw columns; attacks use encoded ones."""
-
-    def records(self) -> RawRecords:
-        """Returns the records as the file has them, in the order of the encoded ones."""
-        path = absolute_path(self.table)
-        return _source(self, path, digest_of(path, "table")).raw
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +56,33 @@ class RawRecords:
     remarks: tuple[str, ...]
 
 
-class TableSource(DataSource):
-    """A user's table in memory."""
+class _OwnSource(DataSource):
+    """A user's data in memory: `x` [N, d], `y` [N], the names of the d columns, a fingerprint."""
+
+    x: Attributes
+    y: Target
+    feature_names: tuple[str, ...]
+    content: str
+
+    def state(self) -> FileState:
+        """The data were present when they were read."""
+        return "present"
+
+    def fingerprint(self) -> str:
+        """Identifies the content and the way it is read."""
+        return self.content
+
+    def read(self, paths: Sequence[Path]) -> Table:
+        """Returns the encoded attributes and targets."""
+        return self.x, self.y, self.feature_names
+
+
+class TableSource(_OwnSource):
+    """A user's table in memory.
+
+    Attributes:
+        raw: Records without any encoding.
+    """
 
     def __init__(self, reference: TableReference, path: Path, content: str) -> None:
         """Reads and encodes the table; `content` is the file's digest.
@@ -128,54 +97,38 @@ class TableSource(DataSource):
         target = frame[reference.target]
         if reference.task in (None, "regression"):
             require_clear(target.to_frame(), reference.form, "target", "set task: multiclass")
-        self.target, task, classes = encode_target(target, reference.task)
-        columns = frame.drop(columns=reference.target)
-        categorical = [name for name in reference.categorical if name in columns]
-        raw = columns.astype(dict.fromkeys(categorical, "category"))
+        self.y, task, classes = encode_target(target, reference.task)
+        columns, categorical = frame.drop(columns=reference.target), reference.categorical
+        known = [name for name in categorical if name in columns]
+        raw = columns.astype(dict.fromkeys(known, "category"))
         is_raw = isinstance(reference, RawTableReference)
         remarks = reading_remarks(raw, reference) if is_raw else ()
         self.raw = RawRecords(raw, target.to_numpy(), remarks)
         most = None if is_raw else _MAX_CATEGORIES
         self.x, self.feature_names = encode_columns(
-            columns, reference.categorical, reference.categories, most
+            columns, categorical, reference.categories, most
         )
         self.x.setflags(write=False)
-        self._fingerprint = combined_fingerprint(reference.model_dump_json(), (content,))
-        self.info = DatasetInfo(
-            name=str(reference),
-            title=f"table {path.name}",
-            records=len(self.x),
-            attributes=self.x.shape[1],
-            task=task,
-            classes=len(classes),
-            source=str(path),
-            licence="the user's own",
-            citation="",
-            remarks=(
-                describe_records(
-                    path.name, len(whole), columns, reference.categorical, self.x.shape[1]
-                ),
-                describe_target(reference.target, self.target, classes),
-                *identifier_remarks(columns),
-                *text_remarks(frame, reference.categorical),
-                *self._raw_remarks(reference),
-            ),
-            labels=class_labels(target) if classes else (),
-        )
-
-    def _raw_remarks(self, reference: TableReference) -> tuple[str, ...]:
-        """Sentences on texts that a model of raw columns gets, and on how attacks see them."""
-        if not isinstance(reference, RawTableReference):
-            return ()
-        frame = self.raw.frame
+        self.content = combined_fingerprint(reference.model_dump_json(), (content,))
+        # Texts that a model of raw columns gets, as attacks see them.
         long = [
-            f"attacks see the {frame[name].nunique():,} categories of {name} as whole numbers in "
+            f"attacks see the {raw[name].nunique():,} categories of {name} as whole numbers in "
             f"alphabetical order, not as columns: there are more than {_MAX_CATEGORIES:,}."
-            for name in frame
-            if reference.categories == "one-hot" and kind_of(frame[name]) != "numbers"
-            if name in self.feature_names
+            for name in (raw if is_raw and reference.categories == "one-hot" else ())
+            if kind_of(raw[name]) != "numbers" and name in self.feature_names
         ]
-        return *long, *self.raw.remarks
+        self.info = _describe(
+            str(reference), f"table {path.name}", str(path), self.x, task, classes,
+            labels=class_labels(target) if classes else (),
+            remarks=(
+                describe_records(path.name, len(whole), columns, categorical, self.x.shape[1]),
+                describe_target(reference.target, self.y, classes),
+                *identifier_remarks(columns),
+                *text_remarks(frame, categorical),
+                *long,
+                *remarks,
+            ),
+        )  # fmt: skip
 
     def column(self, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         """Reads a column of the file whose values, at most 50, group the records."""
@@ -188,35 +141,52 @@ class TableSource(DataSource):
             self._groups[name] = codes, names
         return self._groups[name]
 
-    def state(self) -> FileState:
-        """The file was present when it was read."""
-        return "present"
 
-    def fingerprint(self) -> str:
-        """Identifies the file's content and the way it is read."""
-        return self._fingerprint
+class ArraySource(_OwnSource):
+    """A user's arrays in memory."""
 
-    def read(self, paths: Sequence[Path]) -> Table:
-        """Returns the encoded attributes and targets."""
-        return self.x, self.target, self.feature_names
+    def __init__(self, reference: OwnArrays) -> None:
+        """Reads and checks the arrays.
+
+        Raises:
+            UserFormError: If they cannot be read, or their shapes or values are of no use.
+        """
+        x, y = (np.asarray(each) for each in reference.load())
+        if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
+            given = f"x of shape {list(x.shape)} and y of shape {list(y.shape)}"
+            raise UserFormError(reference.entry, given, "x [N, ...] and y [N] with equal N")
+        if x.dtype.kind not in "buif":
+            raise UserFormError(reference.entry, f"x of type {x.dtype}", "finite numbers")
+        is_image = x.ndim == _IMAGE_DIMENSIONS
+        kind: Any = np.uint8 if x.dtype == np.uint8 else np.float32 if is_image else np.float64
+        self.x = np.ascontiguousarray(x.reshape(len(x), -1), dtype=kind)
+        if not np.isfinite(self.x).all():
+            raise UserFormError(reference.entry, "x with NaN or infinity", "finite numbers")
+        self.y, task, classes = encode_target(pd.Series(y, name="y"), reference.task)
+        self.feature_names = tuple(f"x{column}" for column in range(self.x.shape[1]))
+        digest = hashlib.sha256(self.x.tobytes() + self.y.tobytes()).hexdigest()
+        identity = (str(x.shape), digest)
+        self.content = combined_fingerprint(reference.model_dump_json(), identity)
+        name = str(reference)
+        self.info = _describe(
+            name, f"arrays {name}", name, self.x, task, classes,
+            shape=x.shape[1:] if is_image else (),
+            labels=class_labels(pd.Series(y)) if classes else (),
+            remarks=(
+                f"{name}: records: {len(x):,}, each of shape {list(x.shape[1:])}.",
+                describe_target("y", self.y, classes),
+            ),
+        )  # fmt: skip
 
 
-@lru_cache(maxsize=8)
-def _source(reference: TableReference, path: Path, content: str) -> TableSource:
-    return TableSource(reference, path, content)
-
-
-def digest_of(path: Path, field: str) -> str:
-    """Returns the sha256 of a user's file.
-
-    Raises:
-        UserFormError: If it is absent or cannot be read; `field` is the entry with its path.
-    """
-    try:
-        return digest(path)
-    except OSError as error:
-        given = f"{path}, which cannot be read ({error.strerror})"
-        raise UserFormError(field, given, "a file that can be read") from error
+def _describe(
+    name: str, title: str, source: str, x: Attributes, task: Task, classes: Sequence[str],
+    **others: Any,
+) -> DatasetInfo:  # fmt: skip
+    return DatasetInfo(
+        name, title, records=len(x), attributes=x.shape[1], task=task, classes=len(classes),
+        source=source, licence="the user's own", citation="", **others,
+    )  # fmt: skip
 
 
 def require_columns(frame: pd.DataFrame, names: Sequence[str], field: str) -> None:
@@ -283,8 +253,6 @@ def encode_classes(column: pd.Series[Any]) -> tuple[NDArray[np.int64], tuple[str
 
     Values other than numbers, and columns with missing values, are sorted as texts.
     """
-    import pandas as pd
-
     has_order = is_number(column) and not column.isna().any()
     codes, values = pd.factorize(column if has_order else category_texts(column), sort=True)
     return codes.astype(np.int64), tuple(category_texts(pd.Series(values)))
@@ -320,8 +288,6 @@ def describe_target(name: str, target: Target, classes: Sequence[str]) -> str:
 
 def class_labels(column: pd.Series[Any]) -> tuple[bool | int | float | str, ...]:
     """Classes of a column in the order of their numbers, of the types that the column has."""
-    import pandas as pd
-
     values = column if pd.api.types.is_numeric_dtype(column) else category_texts(column)
     return tuple(np.array(sorted(values.unique())).tolist())
 

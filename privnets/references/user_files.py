@@ -10,8 +10,7 @@ import resource
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions, version
@@ -82,40 +81,32 @@ def import_object(location: str, field: str) -> object:
     top = module_name.partition(".")[0]
     sources = _sources_in_folder(top)
     source = f"{folder()} {combine_digests(sources)}"
-    if _imported.get(top, source) != source:
-        _forget({Path(file).parts[0].removesuffix(".py") for file in sources})
+    if _imported.get(top, source) != source:  # forget the module, and those that it imports
+        tops = {Path(file).parts[0].removesuffix(".py") for file in sources}
+        for loaded in [each for each in sys.modules if each.partition(".")[0] in tops]:
+            del sys.modules[loaded]
+        for each in tops:
+            _imported.pop(each, None)
+        importlib.invalidate_caches()
     try:
-        with _no_bytecode():
+        before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        try:  # compiled modules would hide an edit that keeps the file's size and second
             value: object = importlib.import_module(module_name)
+        finally:
+            sys.dont_write_bytecode = before
         if _lies_in_folder(top):
             _imported[top] = source
         for part in name.split("."):
             value = getattr(value, part)
     except Exception as error:  # any exception of the user's module
         given = f"{location!r}, which cannot be imported ({describe_error(error)})"
-        expected = f"a module in {folder()} or an installed package, and a name in it"
-        expected += _similar_name(module_name, name)
+        if module := sys.modules.get(module_name):
+            hint = did_you_mean(name, [each for each in dir(module) if not each.startswith("_")])
+        else:
+            hint = did_you_mean(module_name, [path.stem for path in folder().glob("*.py")])
+        expected = f"a module in {folder()} or an installed package, and a name in it{hint}"
         raise UserFormError(field, given, expected) from error
     return value
-
-
-@contextmanager
-def _no_bytecode() -> Iterator[None]:
-    """Writes no compiled modules, which hide an edit that keeps the file's size and second."""
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
-
-
-def _similar_name(module_name: str, name: str) -> str:
-    """Hint at a name of a module, or at a module of the study's folder, that resembles another."""
-    if module := sys.modules.get(module_name):
-        wanted, known = name, [each for each in dir(module) if not each.startswith("_")]
-    else:
-        wanted, known = module_name, [path.stem for path in folder().glob("*.py")]
-    return did_you_mean(wanted, known)
 
 
 def _search_folder() -> None:
@@ -148,22 +139,20 @@ def _sources_in_folder(top: str) -> dict[str, str]:
     sources: dict[str, str] = {}
     pending, seen = [top], {top}
     while pending:
-        for path in _python_files(pending.pop()):
+        spec = PathFinder.find_spec(pending.pop(), [str(folder())])
+        if spec is None:
+            continue
+        places = spec.submodule_search_locations  # of a package
+        alone = [Path(spec.origin)] if spec.origin else []
+        files = (
+            alone if places is None else sorted(p for q in places for p in Path(q).rglob("*.py"))
+        )
+        for path in files:
             sources[str(path.relative_to(folder()))] = content = digest(path)
             imported = _imported_names(path, content) - seen
             seen |= imported
             pending += imported
     return sources
-
-
-def _python_files(top: str) -> list[Path]:
-    """Files of a top-level module or package in the study's folder; empty if it is not there."""
-    spec = PathFinder.find_spec(top, [str(folder())])
-    if spec is None:
-        return []
-    if spec.submodule_search_locations is None:
-        return [Path(spec.origin)] if spec.origin else []
-    return sorted(p for each in spec.submodule_search_locations for p in Path(each).rglob("*.py"))
 
 
 @lru_cache(maxsize=1024)
@@ -182,19 +171,15 @@ def _imported_names(path: Path, _content: str) -> frozenset[str]:
     return frozenset(name.partition(".")[0] for name in names)
 
 
-def _forget(tops: set[str]) -> None:
-    """Removes modules and their submodules from memory."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
-        del sys.modules[name]
-    for top in tops:
-        _imported.pop(top, None)
-    importlib.invalidate_caches()
-
-
 def describe_error(error: BaseException) -> str:
     """Type and message of an exception, in one line, with the user's innermost file and line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_own(frame.filename)]
+    # Of libraries' compiled code, tracebacks name a relative path.
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.isabs(frame.filename) and not frame.filename.startswith(_LIBRARIES)
+        if not {"site-packages", "dist-packages"} & set(Path(frame.filename).parts)
+    ]
     place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
     is_limit = isinstance(error, MemoryError) and is_memory_limited()
     reason = "memory limit of the process reached: " if is_limit else ""
@@ -204,15 +189,6 @@ def describe_error(error: BaseException) -> str:
         text = f"{text[:_MESSAGE_LENGTH]}..."
     message = f"{type(error).__name__}: {text}".removesuffix(": ")
     return f"{reason}{message}{place}"
-
-
-def _is_own(file: str) -> bool:
-    """Whether code is the user's: of libraries' compiled code, tracebacks name a relative path."""
-    return (
-        os.path.isabs(file)
-        and not file.startswith(_LIBRARIES)
-        and not {"site-packages", "dist-packages"} & set(Path(file).parts)
-    )
 
 
 def is_memory_limited() -> bool:

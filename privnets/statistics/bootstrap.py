@@ -63,11 +63,7 @@ class PointSamples:
         """The points at some places, in this order."""
         old = self.summary
         summary = Summary(
-            old.mean[places],
-            old.std[places],
-            old.error[places],
-            old.freedom[places],
-            old.ranges,
+            old.mean[places], old.std[places], old.error[places], old.freedom[places], old.ranges
         )
         point_ids = [self.point_ids[place] for place in places.tolist()]
         return PointSamples(point_ids, self.metrics, summary, self.weights[:, places])
@@ -99,6 +95,8 @@ class PointSamples:
         Yields:
             Blocks of about 1 MiB, shape [draws of the block, P, K].
         """
+        from scipy.special import chdtri  # slow to import
+
         mean, error = self.summary.mean, np.nan_to_num(self.summary.error)
         size = max(mean.size, 1)
         least = _MIN_FOR_SHARES if is_student else _MIN_FOR_MOMENTS
@@ -110,7 +108,13 @@ class PointSamples:
         weights, rest = self.weights * inverse, rest * inverse
         has_rest = bool((rest > _ROUNDING).any())
         random, step = np.random.default_rng(_SEED), max(1, _BLOCK_NUMBERS // size)
-        scale, levels = _student_scale(self.summary.freedom, random.uniform(size=count))
+        # Factors sqrt(v / chi^2_v) of each draw, one chi-squared quantile for all points; degrees
+        # of freedom v are rounded by at most 2.5%.
+        freedom = np.clip(self.summary.freedom, 1.0, _MAX_FREEDOM)
+        freedom = np.nan_to_num(freedom, nan=_MAX_FREEDOM)
+        steps, levels = np.unique(np.round(np.log(freedom) / _STEP_OF_LOG), return_inverse=True)
+        rounded, levels = np.exp(steps * _STEP_OF_LOG), levels.reshape(freedom.shape)
+        scale = np.sqrt(rounded / chdtri(rounded, random.uniform(size=count)[:, None]))
         for start in range(0, count, step):
             drawn = min(step, count - start)
             sources = random.standard_normal((drawn, len(weights)))
@@ -170,22 +174,6 @@ def _source_weights(
     weights = np.zeros((len(names), count, values.shape[1]))
     weights[unit_sources, unit_points] = np.nan_to_num(totals)
     return weights
-
-
-def _student_scale(freedom: Array, uniform: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Factors sqrt(v / chi^2_v) of each draw, one chi-squared quantile for all points.
-
-    Degrees of freedom v are rounded by at most 2.5%.
-
-    Returns:
-        Factors [draws, L] of the L different degrees of freedom, and the place of each one.
-    """
-    from scipy.special import chdtri  # slow to import
-
-    known = np.nan_to_num(np.clip(freedom, 1.0, _MAX_FREEDOM), nan=_MAX_FREEDOM)
-    levels, places = np.unique(np.round(np.log(known) / _STEP_OF_LOG), return_inverse=True)
-    rounded = np.exp(levels * _STEP_OF_LOG)
-    return np.sqrt(rounded / chdtri(rounded, uniform[:, None])), places.reshape(freedom.shape)
 
 
 def _numbers(table: pd.DataFrame, columns: Sequence[str]) -> Array:

@@ -69,10 +69,7 @@ class Ranking:
         """Sums of sorted weights over lower scores, and over those that are not higher."""
         sums = np.zeros((*weight.shape[:-1], weight.shape[-1] + 1))
         np.cumsum(weight, axis=-1, out=sums[..., 1:])
-        return (
-            np.take_along_axis(sums, self._first, -1),
-            np.take_along_axis(sums, self._last, -1),
-        )
+        return (np.take_along_axis(sums, self._first, -1), np.take_along_axis(sums, self._last, -1))
 
     def placements(self, positive: BoolArray, negative: BoolArray) -> Array:
         """Share of the other class on the right side of each sorted record, ties counting half.
@@ -171,8 +168,11 @@ class ScoredTrials:
         Near 0 and 1 its variance is too small: it is at least that of Hanley and McNeil.
         """
         area, counts = self.area_estimate.value, (len(self.members), len(self.others))
-        least = self.inflation * _least_variance(area, *counts)
-        variance = max(self.area_estimate.error**2, least)
+        # Hanley and McNeil, Radiology 143, 1982.
+        first, second = area / (2 - area), 2 * area**2 / (1 + area)
+        spread = (counts[0] - 1) * (first - area**2) + (counts[1] - 1) * (second - area**2)
+        least = max(0.0, area * (1 - area) + spread) / (counts[0] * counts[1])
+        variance = max(self.area_estimate.error**2, self.inflation * least)
         size = area * (1 - area) / variance if variance > 0 else self._independent(min(counts))
         return wilson(area, size, self.quantile)
 
@@ -210,22 +210,17 @@ class ScoredTrials:
         slope = (loose - strict) / (ends[1] - ends[0])
         influence = np.where(self.inside, above - value, 0.0) / len(self.members) - slope * false
         error = math.sqrt(self._variance(influence))
+        # An interval holds the largest step around the rate, of members of equal score.
         size = self._effective(above, self.outside, share)
-        return Estimate(value, max(error, self._tie_error(rate, size)))
-
-    def _tie_error(self, rate: float, size: float) -> float:
-        """Error by which an interval holds the largest step of the ROC curve around a rate.
-
-        A step is of members of equal score. `size` other records count as independent.
-        """
         quantile = float(ndtri((1 + self.confidence) / 2))
-        true, false = self._rates_from(self._distinct)
-        is_near = np.abs(false - rate) <= quantile * math.sqrt(rate * (1 - rate) / size)
+        true, rates = self._rates_from(self._distinct)
+        is_near = np.abs(rates - rate) <= quantile * math.sqrt(rate * (1 - rate) / size)
         steps = np.where(is_near, -np.diff(true, append=0.0), 0.0)
-        largest, step = int(steps.argmax()), float(steps.max())
-        tied = self.score == self._distinct[largest]
-        influence = np.where(self.inside, tied - step, 0.0) / len(self.members)
-        return step / quantile + math.sqrt(self._variance(influence)) if step > 0 else 0.0
+        if (step := float(steps.max())) > 0:
+            tied = self.score == self._distinct[int(steps.argmax())]
+            influence = np.where(self.inside, tied - step, 0.0) / len(self.members)
+            error = max(error, step / quantile + math.sqrt(self._variance(influence)))
+        return Estimate(value, error)
 
     def advantage(self, decision: BoolArray) -> Interval:
         """TPR - FPR of decisions, shape [T, R]: signed, in [-1, 1]."""
@@ -262,7 +257,8 @@ class ScoredTrials:
         share = float((self.others > threshold).mean())
         size = self._effective(decision, self.outside, share)
         level = (1 - self.confidence) / 2
-        fewest, most = (_binomial_quantile(p, size, rate) for p in (level, 1 - level))
+        quantiles = bdtrik(np.array([level, 1 - level]), size, rate)
+        fewest, most = np.maximum(np.ceil(np.nan_to_num(quantiles) - _ROUNDING), 0).tolist()
         strict = self._rate_at(fewest / size)[0] if fewest > 0 else 0.0
         loose = self._rate_at(most / size)[0]
         low = max(0.0, value - math.hypot(value - found.low, value - strict))
@@ -278,8 +274,16 @@ class ScoredTrials:
         if convention == "at-most":
             return self._rate_at(rate)[0]
         true, false = (np.r_[0.0, each[::-1]] for each in self._rates_from(self._distinct))
-        if convention == "convex-hull":
-            corners = _upper_hull(false, true)
+        corners: list[int] = []
+        for point in range(len(false) if convention == "convex-hull" else 0):
+            while len(corners) > 1:
+                first, middle = corners[-2:]
+                rise = (true[middle] - true[first]) * (false[point] - false[first])
+                if rise > (true[point] - true[first]) * (false[middle] - false[first]):
+                    break
+                corners.pop()
+            corners.append(point)
+        if corners:
             false, true = false[corners], true[corners]
         return float(np.interp(rate, false, true))
 
@@ -395,31 +399,10 @@ def best_threshold(score: Array, member: BoolArray) -> tuple[float, float]:
     return float(advantage[best]), float(ordered[best])
 
 
-def _upper_hull(x: Array, y: Array) -> list[int]:
-    """Indices of the corners of the upper convex hull of points that ascend in both directions."""
-    corners: list[int] = []
-    for point in range(len(x)):
-        while len(corners) > 1:
-            first, middle = corners[-2:]
-            rise = (y[middle] - y[first]) * (x[point] - x[first])
-            if rise > (y[point] - y[first]) * (x[middle] - x[first]):
-                break
-            corners.pop()
-        corners.append(point)
-    return corners
-
-
 def wilson(rate: float, size: float, quantile: float) -> Interval:
     """Rate over `size` independent trials with Wilson's interval."""
     low, high = wilson_end(rate, 1 / size, np.array([-quantile, quantile])).tolist()
     return Interval(rate, max(0.0, min(low, rate)), min(1.0, max(high, rate)))
-
-
-def _least_variance(area: float, members: int, others: int) -> float:
-    """Variance of an area by Hanley and McNeil (Radiology 143, 1982), in [0, 1/4]."""
-    first, second = area / (2 - area), 2 * area**2 / (1 + area)
-    spread = (members - 1) * (first - area**2) + (others - 1) * (second - area**2)
-    return max(0.0, area * (1 - area) + spread) / (members * others)
 
 
 def epsilon_bounds(
@@ -451,9 +434,3 @@ def clopper_pearson_upper(successes: ArrayLike, size: float, tail: float) -> Arr
     failures = size - np.asarray(successes, dtype=float)
     limit = betaincinv(size - failures + 1, np.maximum(failures, _ROUNDING), 1 - tail)
     return np.where(failures > _ROUNDING, limit, 1.0)
-
-
-def _binomial_quantile(level: float, size: float, rate: float) -> int:
-    """Smallest number of successes whose cumulative probability is at least `level`."""
-    real = float(bdtrik(level, size, rate))
-    return 0 if math.isnan(real) else max(0, math.ceil(real - _ROUNDING))

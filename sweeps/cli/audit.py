@@ -11,12 +11,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from privnets.attacks.base import Family
-from privnets.audit.evaluation import audit_signals
-from privnets.audit.files import AuditError, read_columns
+from privnets.audit.evaluation import MIN_REFERENCES, audit_model, audit_signals
 from privnets.audit.gate import GateResult, Judge, Ranges, check_limits, plain_number
+from privnets.audit.inputs import AuditError, read_columns
 from privnets.audit.model_outputs import Meaning
 from privnets.audit.page import format_table
-from privnets.audit.references import MIN_REFERENCES, audit_model
 from privnets.audit.result import GATED, AuditResult
 from privnets.config import did_you_mean
 from privnets.references.user_files import import_object, set_folder

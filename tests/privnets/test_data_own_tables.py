@@ -6,7 +6,8 @@ import pytest
 
 from privnets import data
 from privnets.references.columns import identifier_remarks
-from privnets.references.tables import RawTableReference, TableReference, encode_classes
+from privnets.references.data import RawTableReference, TableReference
+from privnets.references.tables import encode_classes
 from privnets.references.user_files import set_folder
 
 FRAME = pd.DataFrame(

@@ -13,13 +13,14 @@ from pydantic import ValidationError
 
 import privnets
 from privnets import data
-from privnets.audit.files import AuditError
-from privnets.references.table_files import STANDARD, TableFormat, read_frame
-from privnets.references.tables import TableReference
+from privnets.audit.inputs import AuditError
+from privnets.references.data import TableFormat, TableReference
+from privnets.references.table_files import STANDARD, read_frame
 from privnets.references.user_files import set_folder
 
 RECORDS = 40
 NUMBERS = [str(i) for i in range(RECORDS)]
+PLAINLY = r"\(all written in one way, without signs and units: 5k as 5000, \(5\) as -5\)"
 
 
 @pytest.fixture(autouse=True)
@@ -87,11 +88,15 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         (["$1200", "$300"], {}, "'\\$1200', '\\$300'.*without signs and units"),
         (["12%", "3%"], {}, "without signs and units"),
         ([f"{i} kg" for i in range(9)], {}, "without signs and units"),
-        (["0", "1", "2", "3+"], {}, r"'3\+'; expected numbers \(without signs.*under categorical"),
+        (
+            ["0", "1", "2", "3+"],
+            {},
+            r"'3\+'; expected numbers \(all written.*without signs.*under categorical",
+        ),
         ([*NUMBERS[2:], "7a", "8b"], {}, "'7a', '8b'"),
-        (["50K", "2M"], {}, r"\(write 5k as 5000\)"),
-        (["5k", "10k", "2m", "7"], {}, r"\(write 5k as 5000\)"),
-        (["10kg", "20lb"], {}, r"\(in one unit, without signs and units\)"),
+        (["50K", "2M"], {}, PLAINLY),
+        (["5k", "10k", "2m", "7"], {}, PLAINLY),
+        (["10kg", "20lb"], {}, PLAINLY),
         ([str(2**64), "1"], {}, "whole numbers too large to be exact"),
         ([str(2**53 + 1), "0.5"], {}, "whole numbers too large to be exact"),
         ([f"{2**53 + 1}.0"], {}, "whole numbers too large to be exact"),
@@ -103,28 +108,28 @@ def test_numbers_are_read_by_the_settings_of_the_study(column, values, settings,
         (
             ['"\u20ac 1.234,56"', '"\u20ac 7,00"'],
             {},
-            r'\(without signs and units; set decimal: "," and thousands: "\."\)',
+            PLAINLY,
         ),
         (
             ['"$1,200.50"', "-", "7"],
             {},
-            r"\(without signs and units; set missing_values: \['-'\] and thousands: \",\"\)",
+            PLAINLY,
         ),
         (['"1,5"', "?", '"2,25"'], {}, r"set missing_values: \['\?'\] and decimal: \",\"\)"),
         (["1.5", '"2,5"'], {}, "all written in one way"),
-        (["1'200 kg", "3 kg"], {}, r"without signs and units; set thousands: \"'\"\)"),
-        (["\u22125", "3", "\u22122"], {}, r"\(write negative numbers with '-'\)"),
-        (["(5)", "3"], {}, r"\(write negative numbers with '-'\)"),
+        (["1'200 kg", "3 kg"], {}, PLAINLY),
+        (["\u22125", "3", "\u22122"], {}, PLAINLY),
+        (["(5)", "3"], {}, PLAINLY),
         (
             ['"\u22121,5"', '"2,25"'],
             {},
-            r"\(write negative numbers with '-'; set decimal: \",\"\)",
+            PLAINLY,
         ),
-        (["-$5", "$3"], {}, r"with '-' and without other signs and units\)"),
-        (["\u22125k", "2m"], {}, r"\(write negative numbers with '-' and write 5k as 5000\)"),
+        (["-$5", "$3"], {}, PLAINLY),
+        (["\u22125k", "2m"], {}, PLAINLY),
         (["\u0661\u0662", "\u0663"], {}, "40 of 40 values are not numbers: '\u0661\u0662'"),
         (["1.5"], {"decimal": ","}, r'set decimal: "\."\)'),
-        (["5-", "3"], {}, r"with '-' and without other signs and units\)"),
+        (["5-", "3"], {}, PLAINLY),
         (["1\u00a0200", "3"], {}, r'set thousands: "\\u00a0"\)'),
         (["1\u2019200", "3"], {}, r'set thousands: "\\u2019"\)'),
         (["inf", "1"], {}, "infinite numbers in 'c'"),
@@ -231,12 +236,9 @@ def test_many_codes_are_categories(column, form):
         (["caf\u00e9", "cafe\u0301"], r"characters only: 'cafe\\u0301' and 'caf\u00e9'\."),
         (["a\u200b", "a"], r"characters only: 'a' and 'a\\u200b'"),
         (["a\u00a0b", "a b"], r"characters only: 'a b' and 'a\\xa0b'"),
-        (["yes", "\u0443es"], r"similar characters only: 'yes' and '\\u0443es'"),
-        (["\u0412\u043e", "Bo"], r"similar characters only: 'Bo' and '\\u0412\\u043e'"),
         (["\u041c\u043e\u0441", "\u043c\u043e\u0441"], r"only: '\u041c\u043e\u0441' and '\u043c"),
-        (["it's", "it\u2019s"], r'characters only: "it\'s" and .it\\u2019s'),
-        (["a-b", "a\u2013b"], r"characters only: 'a-b' and 'a\\u2013b'"),
-        (["\u2665", "\u2665\ufe0f"], r"characters only: '\\u2665' and '\\u2665\\ufe0f'"),
+        (["it's", "it\u2019s"], 'characters only: "it\'s" and .it\u2019s'),
+        (["a-b", "a\u2013b"], "characters only: 'a-b' and 'a\u2013b'"),
         (["\uff39\uff45\uff53", "yes"], r"characters only: 'yes' and '\\uff39\\uff45\\uff53'"),
     ],
 )
@@ -256,11 +258,8 @@ def test_categories_that_the_study_names_are_not_remarked(column, values):
 def test_names_that_look_alike_are_remarked(folder):
     (folder / "t.csv").write_text("c,Y,c\u200b,y\n" + "1,2,3,p\n2,3,1,q\n" * 9)
     remarks = data.info(TableReference(table="t.csv", target="y")).remarks
-    alike = "'Y' and 'y', 'c' and 'c\\u200b'"
-    assert (
-        f"names of columns differ in case, blanks, hidden or similar characters only: {alike}."
-        in remarks
-    )
+    differ = "differ in case, blanks, dashes, quotes or hidden characters only"
+    assert f"names of columns {differ}: 'Y' and 'y', 'c' and 'c\\u200b'." in remarks
 
 
 def test_a_target_that_differs_in_blanks_is_refused_and_in_case_remarked(folder):
@@ -275,7 +274,7 @@ def test_a_target_that_differs_in_blanks_is_refused_and_in_case_remarked(folder)
         write("yes", "no", "\ufeffyes")
     remarks = write("yes", "no", "Yes", "no").remarks
     assert "target y has 3 classes; no: 20 (50.0%), Yes: 10 (25.0%), yes: 10 (25.0%)." in remarks
-    alike = "differ in case, blanks, hidden or similar characters only: 'Yes' and 'yes'."
+    alike = "differ in case, blanks, dashes, quotes or hidden characters only: 'Yes' and 'yes'."
     assert f"column y has values that {alike}" in remarks
     with pytest.raises(data.UserFormError, match=r"target: .* '\?'.*task: multiclass"):
         write("0", "1", "0", "?")
@@ -417,46 +416,17 @@ HEADERLESS = [
 
 
 @pytest.mark.parametrize("text", HEADERLESS)
-def test_a_first_row_like_the_records_is_a_header_only_if_the_study_says_so(folder, text):
+def test_a_first_row_is_a_record_if_the_study_says_so(folder, text):
     (folder / "t.csv").write_text(text)
-    (folder / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
-    for name in ("t.csv", "t.csv.gz"):
-        with pytest.raises(
-            data.UserFormError, match=r"expected a header; in a study, header: false"
-        ):
-            read_frame(folder / name)
     plain = text.removeprefix("\ufeff").replace('"', "")
-    width = plain.index("\n") and plain.partition("\n")[0].count(",") + 1
-    numbered = [f"column_{i + 1}" for i in range(width)]
+    names = plain.partition("\n")[0].split(",")
+    numbered = [f"column_{i + 1}" for i in range(len(names))]
     (folder / "named.csv").write_text(",".join(numbered) + "\n" + plain)
-    expected = read_frame(folder / "named.csv", form=TableFormat(header=True))
+    expected = read_frame(folder / "named.csv")
     without = read_frame(folder / "t.csv", form=TableFormat(header=False))
     pd.testing.assert_frame_equal(without, expected)
-    names = plain.partition("\n")[0].split(",")
     if len({*names}) == len(names):
-        with_header = read_frame(folder / "t.csv", form=TableFormat(header=True))
-        assert len(with_header) == len(expected) - 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "0,1,2,label\n5,6,7,0\n8,9,1,1\n",  # as pandas numbers columns
-        "0,1,label\n5,6,cat\n8,9,dog\n5,6,cat\n8,9,dog\n",
-        "id,2001,2002\nP1,4,5\nP2,6,7\n",
-        ",a,b\n0,4,5\n1,6,7\n",
-        "400.5,401.5,class\n0.1,0.2,1\n0.3,0.4,0\n",
-        "date,2001\n2020-01-01,4\n2020-01-02,5\n",
-        "first,last\nAnn,Lee\nBob,Kay\n",
-        "2001,empty\n,\n",
-        "a,b\n,\n",
-    ],
-)
-def test_a_header_that_differs_from_the_records_needs_no_setting(folder, text):
-    (folder / "t.csv").write_text(text)
-    assert len(read_frame(folder / "t.csv")) == text.count("\n") - 1
-    expected = read_frame(folder / "t.csv", form=TableFormat(header=True))
-    pd.testing.assert_frame_equal(read_frame(folder / "t.csv"), expected)
+        assert len(read_frame(folder / "t.csv")) == len(expected) - 1
 
 
 def test_studies_without_the_setting_of_headers_keep_their_identity():

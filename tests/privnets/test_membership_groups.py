@@ -11,7 +11,7 @@ import torch
 
 import privnets
 from privnets.membership.config import GROUP_METRICS
-from privnets.membership.groups import group_metrics
+from privnets.membership.evaluation import group_metrics
 from privnets.membership.trials import Guesses, combine_strongest
 from privnets.references import user_files
 

@@ -15,7 +15,7 @@ from privnets.membership.observations import Universe
 from privnets.membership.user_models.module_training import ModuleJob, ModuleTrainer
 from privnets.membership.user_models.module_trials import ModuleSource
 from privnets.membership.user_models.output_training import OutputRequest
-from privnets.references.arrays import ArraysReference
+from privnets.references.data import ArraysReference
 from privnets.references.user_files import set_folder
 from tests.support import requires_data
 

@@ -12,6 +12,7 @@ from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.own import OwnProblem, TableProblem
 from privnets.adversarial.problems.own_images import open_images
 from privnets.adversarial.problems.own_series import SeriesProblem
+from privnets.references.data import digest_of
 from privnets.references.problems import (
     ImageProblemReference,
     OwnReference,
@@ -19,7 +20,6 @@ from privnets.references.problems import (
     TableFileReference,
     TableProblemReference,
 )
-from privnets.references.tables import digest_of
 from privnets.references.user_files import absolute_path
 
 

@@ -20,9 +20,10 @@ from privnets.adversarial.encodings import (
 from privnets.adversarial.problems.own import LabelledRecords
 from privnets.data import UserFormError
 from privnets.data.files import digest
+from privnets.references.data import TableFormat, digest_of
 from privnets.references.problems import ImageProblemReference
-from privnets.references.table_files import TableFormat, read_frame
-from privnets.references.tables import digest_of, require_columns
+from privnets.references.table_files import read_frame
+from privnets.references.tables import require_columns
 from privnets.references.user_files import absolute_path, combine_digests
 
 if TYPE_CHECKING:

@@ -29,7 +29,6 @@ from privnets.membership.config import (
 
 if TYPE_CHECKING:
     from privnets.membership.observations import Trainer
-    from privnets.references.models import ModelReference
 
 MAX_COMPONENTS: Final = 64
 """Principal components of the parameters that the white-box attack uses, where they are more."""
@@ -51,7 +50,6 @@ _NEWTON_STEPS = 6
 # Models trained at once on a GPU; fewer would leave it idle.
 _GPU_MODELS = 2048
 _STAGE_SECONDS = 5.0
-_USER_MODEL_SECONDS = 0.1
 _GPU_NUMBERS = 2**28
 
 
@@ -314,38 +312,6 @@ class Mlp(SharedModel):
         """Number of weights."""
         units, layers = config.hidden_units, config.hidden_layers
         return features * units + (layers - 1) * units**2 + units * classes
-
-
-class UserModel(SharedModel):
-    """Target model of the user, whose outputs alone are observed."""
-
-    name = "the user's model"
-    tasks = frozenset({"regression", "binary", "multiclass"})
-    rotates = False
-
-    def __init__(self, reference: ModelReference) -> None:
-        """Describes a model; its code is imported when needed."""
-        self.reference = reference
-
-    @property
-    def description(self) -> str:
-        """Name of the model, and where its settings are, for messages."""
-        return f"{self.reference.location}, which may have settings in model.params"
-
-    def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
-        """A guess, as the user's code is unknown."""
-        return _USER_MODEL_SECONDS
-
-    def parameters(self, config: MembershipConfig, features: int, classes: int) -> int:
-        """Always 0."""
-        return 0
-
-    def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
-        """Adds fields that act on parameters, which are not observed."""
-        unused = {"noise_std": config.noise_std, "weight_decay": config.weight_decay}
-        expected = f"0 with {self.description}"
-        acting = [InvalidField(n, str(value), expected) for n, value in unused.items() if value]
-        return acting + super().invalid_fields(config, info)
 
 
 def _private_seconds(config: MembershipConfig, weights: int) -> float:

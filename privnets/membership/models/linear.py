@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -22,7 +22,7 @@ from privnets.contract import Experiment, Stage, State
 from privnets.membership.config import MembershipConfig
 from privnets.membership.estimates import ControlVariate, influence_covariates, mean_over
 from privnets.membership.evaluation import evaluate
-from privnets.membership.leakage import Sides, paired_sides
+from privnets.membership.leakage import paired_sides
 from privnets.membership.models.leakage_penalty import ridge_penalty
 from privnets.membership.observations import (
     Observations,
@@ -135,21 +135,18 @@ def squared_errors(sums: Tensor, total: Tensor, parameters: Tensor) -> tuple[Ten
     """
     shape, sums, parameters = sums.shape[:-1], sums.flatten(0, -2), parameters.flatten(0, -2)
     train, overall = sums.new_empty(len(sums)), sums.new_empty(len(sums))
-    for start in range(0, len(sums), _SETS):
-        part = slice(start, start + _SETS)
-        form = _residual_form(parameters[part])
-        train[part] = torch.linalg.vecdot(sums[part], form)
-        overall[part] = form @ total
-    return train.clamp_min_(0).view(shape), overall.clamp_min_(0).view(shape)
-
-
-def _residual_form(parameters: Tensor) -> Tensor:
-    """Coefficients of the products of a record in its squared residual."""
     p = parameters.shape[1]
     row, column = torch.triu_indices(p, p, device=parameters.device)
     twice = torch.where(row == column, 1.0, 2.0).to(parameters.dtype)
-    pairs = parameters[:, row] * parameters[:, column] * twice
-    return torch.cat([pairs, -2 * parameters, torch.ones_like(parameters[:, :1])], dim=1)
+    for start in range(0, len(sums), _SETS):
+        part = slice(start, start + _SETS)
+        theta = parameters[part]
+        # Coefficients of the products of a record in its squared residual.
+        pairs = theta[:, row] * theta[:, column] * twice
+        form = torch.cat([pairs, -2 * theta, torch.ones_like(theta[:, :1])], dim=1)
+        train[part] = torch.linalg.vecdot(sums[part], form)
+        overall[part] = form @ total
+    return train.clamp_min_(0).view(shape), overall.clamp_min_(0).view(shape)
 
 
 def _systems(sums: Tensor, p: int) -> Tensor:
@@ -211,8 +208,18 @@ def _observe_all(
     moments = Moments.of(universe.x, universe.y)
     # Replicates of a point follow one another, and share the predictors of their divergence.
     data = universe.x, universe.y, configs[0].train_size
-    predictors = lru_cache(maxsize=1)(partial(_covariates, *data))
-    for group in _sharing(configs):
+
+    @lru_cache(maxsize=1)
+    def predictors(weights: tuple[float, float, float], noise: float) -> Tensor:
+        return influence_covariates(*data, ridge_penalty(*data, *weights), noise)
+
+    # Paired configurations of a seed have the same training sets.
+    ordered = sorted(configs, key=lambda c: (*_penalty_weights(c), parameter_noise(c)))
+    groups = [[config] for config in ordered]
+    if configs[0].paired:
+        ordered.sort(key=lambda c: c.seed)
+        groups = [list(group) for _, group in groupby(ordered, key=lambda c: c.seed)]
+    for group in groups:
         records = attacked_records(group[0], universe.size)
         sums = training_sums(group[0], moments, records)
         for weights, equal in groupby(group, key=_penalty_weights):
@@ -224,25 +231,10 @@ def _observe_all(
                 yield config, _observe(config, universe, moments, records, fits, noise, covariates)
 
 
-def _covariates(
-    x: Tensor, y: Tensor, size: int, weights: tuple[float, float, float], noise: float
-) -> Tensor:
-    return influence_covariates(x, y, size, ridge_penalty(x, y, size, *weights), noise)
-
-
 def _penalty_weights(config: MembershipConfig) -> tuple[float, float, float]:
     """Weight decay, weight of the leakage, and the noise on which the penalty depends."""
     noise = parameter_noise(config) if config.leakage_weight else 0.0
     return config.weight_decay, config.leakage_weight, noise
-
-
-def _sharing(configs: Sequence[MembershipConfig]) -> list[list[MembershipConfig]]:
-    """Groups of configurations with the same training sets, each ordered by penalty."""
-    ordered = sorted(configs, key=lambda c: (*_penalty_weights(c), parameter_noise(c)))
-    if not configs[0].paired:
-        return [[config] for config in ordered]
-    ordered.sort(key=lambda c: c.seed)
-    return [list(group) for _, group in groupby(ordered, key=lambda c: c.seed)]
 
 
 def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
@@ -289,31 +281,52 @@ def _observe(
     covariates: Tensor,
 ) -> Observations:
     index = torch.from_numpy(records).to(universe.x.device)
-    clean = fits.parameters
+    clean, size, p = fits.parameters, config.train_size, moments.features
     noisy = add_noise(config, clean, noise)
     train, total = squared_errors(fits.sums, moments.products.sum(0), noisy)
-    outside = universe.size - config.train_size
+    outside = universe.size - size
     error = universe.y[index, None, None] - torch.einsum("rsmp,rp->rsm", noisy, universe.x[index])
     interpolates = _why_interpolating(config, universe, fits)
+    undefined, caution, notes = interpolates, None, {}
+    if config.weight_decay < _SMALL_DECAY * float(universe.x.square().mean()):
+        if undefined is None and size <= p + 1:
+            undefined = f"n = {size} <= p + 1 = {p + 1} at this weight decay: the covariance is "
+            undefined += "infinite"
+        if size <= p + 3:
+            caution = f"n = {size} <= p + 3 = {p + 3}: the estimated covariance has infinite "
+            caution += "variance; compare the median record"
+    if fits.deficient:
+        notes["privacy/membership_advantage"] = (
+            f"{fits.deficient} of {clean[..., 0].numel()} models lacked full rank: "
+            "their minimum-norm solution was used"
+        )
+    # Each half has folds of its own, so it needs an even number of draws.
+    part = clean.shape[2] // 4 * 2
+    # The output at the record divided by |x|; its noise is then that of a parameter.
+    direction = universe.x[index] / universe.x[index].norm(dim=1, keepdim=True).clamp_min(1e-300)
+    output = torch.einsum("rsmp,rp->rsm", clean, direction)[..., None]
     return Observations(
         records=index,
         trials=_trials(config, universe, error.flatten(1), train.flatten(1), noisy.flatten(1, 2)),
         sides=paired_sides(clean, noise),
-        halves=_halves(clean, noise),
-        output=_output_sides(clean, noise, universe.x[index]),
-        undefined=interpolates or _why_infinite(config, universe),
+        halves=(
+            paired_sides(clean[:, :, :part], noise),
+            paired_sides(clean[:, :, part : 2 * part], noise),
+        ),
+        output=paired_sides(output, noise),
+        undefined=undefined,
         interpolates=interpolates,
-        caution=_warning(config, moments.features, universe),
+        caution=caution,
         control=ControlVariate.of(covariates, index),
-        prior=config.train_size / universe.size,
+        prior=size / universe.size,
         test=Utilities(
             {"utility/test_mse": mean_over(((total - train) / outside).mean((1, 2)))},
             {"utility/test_mse": _trivial_error(universe, fits.sums, outside)},
             {},
         ),
-        train=mean_over((train / config.train_size).mean((1, 2))),
+        train=mean_over((train / size).mean((1, 2))),
         shared_models=False,
-        notes=_notes(fits),
+        notes=notes,
     )
 
 
@@ -349,20 +362,6 @@ def _trials(
     )
 
 
-def _halves(clean: Tensor, noise: float) -> tuple[Sides, Sides]:
-    # Each half has folds of its own, so it needs an even number of draws.
-    part = clean.shape[2] // 4 * 2
-    first, second = clean[:, :, :part], clean[:, :, part : 2 * part]
-    return paired_sides(first, noise), paired_sides(second, noise)
-
-
-def _output_sides(clean: Tensor, noise: float, x: Tensor) -> Sides:
-    """Moments of the output at the record divided by |x|; its noise is then that of a parameter."""
-    direction = x / x.norm(dim=1, keepdim=True).clamp_min(1e-300)
-    output = torch.einsum("rsmp,rp->rsm", clean, direction)[..., None]
-    return paired_sides(output, noise)
-
-
 def _why_interpolating(config: MembershipConfig, universe: Universe, fits: Fits) -> str | None:
     """Reason if neither parameters nor outputs are Gaussian, or None."""
     p, size = universe.x.shape[1], config.train_size
@@ -379,33 +378,3 @@ def _why_interpolating(config: MembershipConfig, universe: Universe, fits: Fits)
             "data, and its parameters have no Gaussian distribution"
         )
     return None
-
-
-def _why_infinite(config: MembershipConfig, universe: Universe) -> str | None:
-    p, size = universe.x.shape[1], config.train_size
-    if size <= p + 1 and _tiny_decay(config, universe):
-        return f"n = {size} <= p + 1 = {p + 1} at this weight decay: the covariance is infinite"
-    return None
-
-
-def _warning(config: MembershipConfig, features: int, universe: Universe) -> str | None:
-    if config.train_size <= features + 3 and _tiny_decay(config, universe):
-        return (
-            f"n = {config.train_size} <= p + 3 = {features + 3}: the estimated covariance has "
-            "infinite variance; compare the median record"
-        )
-    return None
-
-
-def _tiny_decay(config: MembershipConfig, universe: Universe) -> bool:
-    return config.weight_decay < _SMALL_DECAY * float(universe.x.square().mean())
-
-
-def _notes(fits: Fits) -> dict[str, str]:
-    if not fits.deficient:
-        return {}
-    total = fits.parameters[..., 0].numel()
-    return {
-        "privacy/membership_advantage": f"{fits.deficient} of {total} models lacked full rank: "
-        "their minimum-norm solution was used"
-    }

@@ -230,29 +230,22 @@ def _newton(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:
         factor = torch.linalg.cholesky(objective.hessian(now.probabilities))
         flat = now.gradient.flatten(1)[..., None].to(factor.dtype)
         step = torch.cholesky_solve(flat, factor).view_as(weights).to(weights.dtype)
-        weights, now = _descend_along(objective, weights, now, step)
+        slope = (now.gradient * step).sum((1, 2))
+        length = torch.ones_like(slope)
+        # Near the minimum, rounding exceeds the decrease, and the full step is right.
+        most = now.value + 1e-14 * now.value.abs()
+        moved = weights - step
+        now = objective.expand(moved)
+        for _ in range(_HALVINGS):  # until each step decreases the objective enough (Armijo)
+            too_small = now.value > most - 1e-4 * length * slope
+            if not bool(too_small.any()):
+                break
+            length = torch.where(too_small, length / 2, length)
+            moved = weights - length[:, None, None] * step
+            now = objective.expand(moved)
+        weights = moved
     result[active] = weights
     return result, converged
-
-
-def _descend_along(
-    objective: _CrossEntropy, weights: Tensor, now: _Expansion, step: Tensor
-) -> tuple[Tensor, _Expansion]:
-    """Halves each model's step until it decreases the objective enough (Armijo's rule)."""
-    slope = (now.gradient * step).sum((1, 2))
-    length = torch.ones_like(slope)
-    # Near the minimum, rounding exceeds the decrease, and the full step is right.
-    most = now.value + 1e-14 * now.value.abs()
-    moved = weights - step
-    after = objective.expand(moved)
-    for _ in range(_HALVINGS):
-        too_small = after.value > most - 1e-4 * length * slope
-        if not bool(too_small.any()):
-            break
-        length = torch.where(too_small, length / 2, length)
-        moved = weights - length[:, None, None] * step
-        after = objective.expand(moved)
-    return moved, after
 
 
 def _accelerated_descent(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:

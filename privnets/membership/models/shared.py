@@ -20,14 +20,9 @@ from privnets.contract import Experiment, Stage, State
 from privnets.membership import leakage
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import evaluate
-from privnets.membership.leakage import Sides, shared_sides
+from privnets.membership.leakage import shared_sides
 from privnets.membership.models import SharedModel
-from privnets.membership.observations import (
-    Observations,
-    Trainer,
-    Universe,
-    add_noise,
-)
+from privnets.membership.observations import Observations, Trainer, Universe, add_noise
 from privnets.membership.outputs import Outputs, Predictor, TrainingDesign, observe_outputs
 from privnets.membership.private.guarantee import parameter_noise
 from privnets.points import Replicate
@@ -124,29 +119,32 @@ class SharedTrainer(Trainer):
         observed = observe_outputs(design, predictor, universe)
         trials = replace(observed.trials, parameters=self.identify(noisy, universe.classes))
         member, coefficients = trials.member, self.identify(flat, universe.classes)
-        undefined = self._why_undefined(coefficients, member)
-        sides = halves = None
-        if undefined is None:
-            sides = shared_sides(coefficients, member, noise)
-            halves = _halves(coefficients, member, noise)
-        return replace(
-            observed,
-            trials=trials,
-            sides=sides,
-            halves=halves,
-            undefined=undefined,
-            notes=_notes(config, unconverged, len(flat)),
-        )
-
-    def _why_undefined(self, coefficients: Tensor, member: Tensor) -> str | None:
-        count = coefficients.shape[1]
+        count, half = coefficients.shape[1], len(flat) // 2
+        counts = [leakage.fold_counts(part) for part in member.chunk(2, dim=1)]
+        undefined = leakage.too_few_draws(torch.cat(counts), count)
         if not self.has_covariance or count > _MAX_COVARIANCE:
-            return (
+            undefined = (
                 f"a covariance of {count} parameters is out of reach; privacy/rho_kl_output is a "
                 "lower bound"
             )
-        counts = [leakage.fold_counts(half) for half in member.chunk(2, dim=1)]
-        return leakage.too_few_draws(torch.cat(counts), count)
+        sides = halves = None
+        if undefined is None:
+            sides = shared_sides(coefficients, member, noise)
+            halves = (
+                shared_sides(coefficients[:half], member[:, :half], noise),
+                shared_sides(coefficients[half:], member[:, half:], noise),
+            )
+        notes = {}
+        if unconverged:
+            reason = f"{unconverged} of {len(flat)} models did not converge"
+            if config.private_mechanism == "output_perturbation":
+                notes["privacy/epsilon"] = f"{reason}: the sensitivity holds for minimisers only"
+            if config.weight_decay == 0:
+                reason += "; separable data have no minimiser without weight decay"
+            notes["privacy/membership_advantage"] = reason
+        return replace(
+            observed, trials=trials, sides=sides, halves=halves, undefined=undefined, notes=notes
+        )
 
 
 def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe) -> ModelBatch:
@@ -293,23 +291,3 @@ class _ModelPredictor(Predictor):
         others = top + rivals.sub_(top).exp_().sum(1, keepdim=True).log_()
         log_odds = (own - others)[:, 0]
         return -torch.nn.functional.logsigmoid(log_odds), right[:, 0].double(), log_odds
-
-
-def _halves(coefficients: Tensor, member: Tensor, noise: float) -> tuple[Sides, Sides]:
-    half = member.shape[1] // 2
-    return (
-        shared_sides(coefficients[:half], member[:, :half], noise),
-        shared_sides(coefficients[half:], member[:, half:], noise),
-    )
-
-
-def _notes(config: MembershipConfig, unconverged: int, models: int) -> dict[str, str]:
-    if not unconverged:
-        return {}
-    count = f"{unconverged} of {models} models did not converge"
-    separable = "; separable data have no minimiser without weight decay"
-    reason = count + (separable if config.weight_decay == 0 else "")
-    notes = {"privacy/membership_advantage": reason}
-    if config.private_mechanism == "output_perturbation":
-        notes["privacy/epsilon"] = f"{count}: the sensitivity holds for minimisers only"
-    return notes

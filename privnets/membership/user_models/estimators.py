@@ -6,10 +6,9 @@ cores as torch may use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,23 +18,16 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 from privnets import data
-from privnets.audit.files import AuditError
+from privnets.audit.inputs import AuditError
 from privnets.audit.model_outputs import ModelOutputs, has_classes, predict
 from privnets.contract import InvalidField
-from privnets.data import (
-    DataReference,
-    DatasetInfo,
-    UserFormError,
-)
+from privnets.data import DataReference, DatasetInfo, UserFormError
 from privnets.membership.config import MembershipConfig
-from privnets.membership.models import UserModel
-from privnets.membership.user_models.parameters import parameter_names, unknown_parameters
+from privnets.membership.user_models.modules import UserModel, parameter_names, unknown_parameters
+from privnets.references.data import RawTableReference, TableReference
 from privnets.references.models import EstimatorReference, ModelReference
-from privnets.references.tables import RawRecords, RawTableReference, TableReference
+from privnets.references.tables import RawRecords
 from privnets.references.user_files import describe_error, import_object, set_folder
-
-if TYPE_CHECKING:
-    from privnets.membership.user_models.estimator_training import EstimatorTrainer
 
 Array = NDArray[np.float64]
 _RAW_HINT = "; the model got raw columns, and model.columns: encoded gives it numbers"
@@ -59,7 +51,10 @@ class EstimatorModel(UserModel):
 
     def data_form(self, dataset: str | DataReference) -> str | DataReference:
         """Raw columns of a table, if the reference says so, or the estimator prepares them."""
-        if isinstance(dataset, TableReference) and self._takes_raw_columns():
+        is_raw = self.reference.columns == "raw"
+        if self.reference.columns is None and isinstance(dataset, TableReference):
+            is_raw = self._has(Pipeline, FeatureUnion, ColumnTransformer)
+        if isinstance(dataset, TableReference) and is_raw:
             return RawTableReference(**dataset.model_dump())
         return dataset
 
@@ -80,7 +75,7 @@ class EstimatorModel(UserModel):
         """
         parts = (data.fingerprint(config.data_form), self.reference.digest(), config.structure())
         if parts not in _TRIED:
-            cast("EstimatorTrainer", self.load_trainer()).check(config)
+            self.load_trainer().check(config)
             _TRIED.add(parts)
 
     def advice(self, raw: RawRecords | None) -> str:
@@ -90,11 +85,6 @@ class EstimatorModel(UserModel):
         if raw.remarks:
             return "".join(f"; {remark.removesuffix('.')}" for remark in raw.remarks)
         return "" if self._has(ColumnTransformer) else _RAW_HINT
-
-    def _takes_raw_columns(self) -> bool:
-        if self.reference.columns is not None:
-            return self.reference.columns == "raw"
-        return self._has(Pipeline, FeatureUnion, ColumnTransformer)
 
     def _has(self, *types: type) -> bool:
         """Whether the estimator, or a part of it, is of one of these types."""
@@ -199,7 +189,12 @@ class FitTask:
         """
         set_folder(self.folder)
         try:
-            model = set_seed(make_estimator(self.reference), self.reference.params, self.seed)
+            np.random.seed(self.seed)  # estimators without a random state draw from it
+            model, given = make_estimator(self.reference), self.reference.params
+            options = model.get_params() if hasattr(model, "get_params") else ()
+            states = [n for n in options if n.rpartition("__")[2] == "random_state"]
+            if free := [name for name in states if name not in given]:
+                model.set_params(**dict.fromkeys(free, self.seed))
             # A copy, because models may change their records.
             model.fit(self.x[-self.members :].copy(), self.target[-self.members :])
             outputs = predict(model, self.x)
@@ -220,16 +215,6 @@ class FitTask:
         """Numbers of classes that the model names as its targets do."""
         numbers = dict(zip(self.target.tolist(), self.y.tolist(), strict=True))
         return np.array([numbers.get(each, each) for each in np.asarray(labels).tolist()])
-
-
-def set_seed(estimator: Any, given: Iterable[str], seed: int) -> Any:
-    """Sets every `random_state` that is not given, and the global generator of numpy."""
-    np.random.seed(seed)  # estimators without a random state draw from it
-    if not hasattr(estimator, "get_params"):
-        return estimator
-    names = [n for n in estimator.get_params() if n.rpartition("__")[2] == "random_state"]
-    free = [name for name in names if name not in given]
-    return estimator.set_params(**dict.fromkeys(free, seed)) if free else estimator
 
 
 Answers: TypeAlias = tuple[Array, Array]
@@ -266,8 +251,17 @@ def answers(
             )
         true = np.stack([outputs.values, np.square(outputs.values - y)])
         return true, outputs.values[test, None]
-    labels = y.astype(np.int64)
-    logits = _logits(outputs, classes)
+    labels, values = y.astype(np.int64), outputs.values
+    if outputs.kind == "probabilities":
+        with np.errstate(divide="ignore"):
+            values = np.log(values)
+    elif values.ndim == 1:
+        values = np.stack([np.zeros_like(values), values], axis=1)
+    logits = values.copy()
+    if outputs.classes is not None:  # minus infinity for classes that the model lacks
+        known = outputs.classes.astype(np.int64)
+        logits = np.full((len(values), max(classes, known.max() + 1)), -np.inf)
+        logits[:, known] = values
     log_p = logits[test] - logsumexp(logits[test], axis=1, keepdims=True)
     predicted = logits.argmax(1) if predicted is None else predicted.astype(np.int64)
     rows = np.arange(len(labels))
@@ -275,19 +269,3 @@ def answers(
     logits[rows, labels] = -np.inf
     about_truth = np.stack([true - logsumexp(logits, axis=1), predicted == labels])
     return about_truth, np.column_stack([predicted[test], log_p])
-
-
-def _logits(outputs: ModelOutputs, classes: int) -> Array:
-    """Logits of all classes, shape [k, C]; minus infinity for classes that the model lacks."""
-    values = outputs.values
-    if outputs.kind == "probabilities":
-        with np.errstate(divide="ignore"):
-            values = np.log(values)
-    elif values.ndim == 1:
-        values = np.stack([np.zeros_like(values), values], axis=1)
-    if outputs.classes is None:
-        return values.copy()
-    known = outputs.classes.astype(np.int64)
-    logits = np.full((len(values), max(classes, known.max() + 1)), -np.inf)
-    logits[:, known] = values
-    return logits

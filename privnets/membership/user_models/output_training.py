@@ -122,7 +122,8 @@ class OutputTrainer(Trainer):
             columns = len(request.asked_records(0)) + len(request.repeated_records)
             if outputs is None or predictions is None:
                 outputs = torch.zeros(0, 2, columns, dtype=torch.float64)
-                predictions = torch.zeros(0, *_prediction_shape(request), dtype=torch.float64)
+                shape = len(request.test), 1 + request.classes  # see `Answers`
+                predictions = torch.zeros(0, *shape, dtype=torch.float64)
             if outputs.shape[1:] != (2, columns) or len(outputs) > config.draws:
                 raise ValueError(f"state of shape {tuple(outputs.shape)} is of another stack.")
             failure, seconds = None, math.inf
@@ -145,11 +146,13 @@ class OutputTrainer(Trainer):
                 if len(outputs) < config.draws:
                     done = (index + len(outputs) / config.draws) / len(configs)
                     yield Stage(done, (), partial(dict, outputs=outputs, predictions=predictions))
-            replicate = (
-                self._evaluate(request, outputs, predictions)
-                if failure is None
-                else _failure_replicate(config, failure)
-            )
+            if failure is None:
+                replicate = self._evaluate(request, outputs, predictions)
+            else:
+                metrics = dict.fromkeys(metric_keys(config), math.nan)
+                replicate = Replicate(
+                    config.seed, metrics, failure=failure, finished_at=time.time()
+                )
             outputs = predictions = None
             yield Stage((index + 1) / len(configs), (experiment.point(config, replicate),), dict)
 
@@ -173,16 +176,6 @@ class OutputTrainer(Trainer):
         if text := "; ".join(texts):
             observed = replace(observed, notes={"privacy/membership_advantage": text})
         return evaluate(config, observed)
-
-
-def _prediction_shape(request: OutputRequest) -> tuple[int, int]:
-    """Shape of a model's predictions; see `Answers`."""
-    return len(request.test), 1 + request.classes
-
-
-def _failure_replicate(config: MembershipConfig, reason: str) -> Replicate:
-    metrics = dict.fromkeys(metric_keys(config), math.nan)
-    return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
 
 
 class _StoredOutputs(Predictor):

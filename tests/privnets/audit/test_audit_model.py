@@ -17,8 +17,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import privnets
 from privnets import AuditError, data
+from privnets.audit.evaluation import draw_halves
 from privnets.audit.model_outputs import interpret, predict
-from privnets.audit.references import draw_halves
 from tests.support import requires_data
 
 X, Y = make_classification(400, 8, n_informative=4, flip_y=0.2, random_state=0)
