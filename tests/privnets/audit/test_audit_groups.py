@@ -157,3 +157,10 @@ def test_groups_of_a_fitted_model_may_be_a_column_of_its_records() -> None:
     assert audit.model == "DecisionTreeClassifier"
     with pytest.raises(privnets.AuditError, match="name a column of x; got 'ward'; columns: age"):
         privnets.audit_model(model, x, y, member, 4, map=map, groups="ward")
+
+
+def test_a_page_says_that_groups_are_too_small_to_compare(tmp_path):
+    score, member = gaussian_scores(1.0, 60)
+    audit = privnets.audit_signals({"score": score}, member, groups=np.arange(60) % 3)
+    assert audit.disparity.empty
+    assert "too small" in audit.report(tmp_path / "page.html").read_text()
