@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from privnets.statistics.replicates import ScoredColumns, summarize_columns
 
 Scalar = bool | int | float | str | None
-_EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
