@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.optim import Adam
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problems.windows import SIDE_FEATURES
+from privnets.adversarial.problems.eco import SIDE_FEATURES
 
 _BETAS = (0.5, 0.999)
 _SLOPE = 0.1

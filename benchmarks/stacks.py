@@ -44,7 +44,7 @@ from benchmarks.vmapped_toy import VmappedToy
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Splits
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.problems.windows import SIDE_FEATURES
+from privnets.adversarial.problems.eco import SIDE_FEATURES
 from privnets.adversarial.records import Pool, load_pool
 from privnets.adversarial.training.game import Game
 

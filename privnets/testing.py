@@ -273,7 +273,7 @@ def check_problem(problem: Problem) -> None:
     Records must be finite float32 numbers of the stated shape, and labels classes of the problem.
     """
     config = AdversarialConfig.model_validate({"problem": problem.spec.name})
-    sizes = problem.split_sizes(config)
+    sizes = problem.whole_sizes(config)
     arrays, (splits,) = problem.load_records([config])
     _, (again,) = problem.load_records([config])
     parts = [getattr(splits, name) for name in _SPLITS]

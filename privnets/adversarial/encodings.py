@@ -22,7 +22,7 @@ from privnets.adversarial.released_columns import (
     NumberColumn,
 )
 from privnets.data import UserFormError
-from privnets.data.faces.collection import centre_square
+from privnets.data.faces import centre_square
 from privnets.references.columns import is_number
 from privnets.references.data import MissingValues, TableFormat
 from privnets.references.problems import Range

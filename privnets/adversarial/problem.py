@@ -175,8 +175,17 @@ class Problem(ABC):
         return self
 
     @abstractmethod
+    def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """Numbers of records in whole splits, and their shape; reads no file if it can."""
+
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """Numbers of records and their shape, without reading any file."""
+        """Numbers of records, of which `train_size` may leave fewer to train on."""
+        whole = self.whole_sizes(config)
+        return replace(whole, train=config.train_size or whole.train)
+
+    def largest_train_size(self, config: AdversarialConfig) -> int | None:
+        """Largest value of `train_size`; None if only reading can tell."""
+        return self.whole_sizes(config).train
 
     @abstractmethod
     def fingerprint(self, config: AdversarialConfig) -> str:
@@ -193,12 +202,8 @@ class Problem(ABC):
         """Reads or draws the records of a stack, and splits them for each configuration.
 
         A configuration's records and splits depend on its own fields alone, not on the stack.
-        Splits have equal sizes in all configurations.
+        Splits have equal sizes in all configurations, and are whole: `train_size` is applied later.
         """
-
-    def size_limits(self) -> Mapping[str, int]:
-        """Largest value of `train_size`, where records are limited."""
-        return {}
 
     def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
         """Values that the problem cannot serve; reads no file."""
@@ -217,10 +222,11 @@ class Problem(ABC):
         if config.scenario == "fixed-utility" and not spec.utility_classes:
             allowed = f"joint or fixed-both, as {spec.name} has no utility label"
             errors.append(InvalidField("scenario", config.scenario, allowed))
-        for name, limit in self.size_limits().items():
-            size = getattr(config, name)
-            if size is not None and size > limit:
-                errors.append(InvalidField(name, str(size), f"at most {limit} with {spec.name}"))
+        if (size := config.train_size) is not None:
+            limit = self.largest_train_size(config)
+            if limit is not None and size > limit:
+                allowed = f"at most {limit} with {spec.name}"
+                errors.append(InvalidField("train_size", str(size), allowed))
         return errors
 
     def has_exact_information(self, config: AdversarialConfig) -> bool:
@@ -340,6 +346,13 @@ def stratified_sizes(records: int, shares: Sequence[int]) -> list[int]:
 def subsample(part: NDArray[np.int64], size: int | None) -> NDArray[np.int64]:
     """`size` evenly spaced records of a part, so that all strata stay; all if None."""
     return part if size is None else part[np.arange(size) * len(part) // max(size, 1)]
+
+
+def class_frequencies(secret: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+    """Class shares [C], with half a count added to each (Krichevsky and Trofimov, 1981)."""
+    counts = np.bincount(secret, minlength=classes) + 0.5
+    shares: NDArray[np.float64] = counts / counts.sum()
+    return shares
 
 
 def _turns(shares: Sequence[int]) -> NDArray[np.int64]:

@@ -176,8 +176,15 @@ def load_pool(
 
     Raises:
         DataError: If the data set is absent or altered.
+        ValueError: If `train_size` exceeds the records.
     """
-    arrays, splits = problem.load_records(configs)
+    arrays, whole = problem.load_records(configs)
+    splits = []
+    for config, split in zip(configs, whole, strict=True):
+        if (size := config.train_size) is not None and size > len(split.train):
+            most = f"at most {len(split.train)} with {problem.name}"
+            raise ValueError(f"train_size must be {most}; got {size}.")
+        splits.append(replace(split, train=subsample(split.train, size)))
     tensors = {
         name: torch.tensor(array, device=device)
         for name, array in vars(arrays).items()
@@ -240,13 +247,6 @@ def known_rows(exposure: AttackView) -> KnownRows:
     record, step = np.nonzero(table != MISSING)
     cluster = record if exposure.group is None else exposure.group.cpu().numpy()[record]
     return KnownRows(table[record, step], record, step, cluster)
-
-
-def class_frequencies(secret: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
-    """Class shares [C], with half a count added to each (Krichevsky and Trofimov, 1981)."""
-    counts = np.bincount(secret, minlength=classes) + 0.5
-    shares: NDArray[np.float64] = counts / counts.sum()
-    return shares
 
 
 def evidence_defect(evidence: Evidence, classes: int) -> str | None:

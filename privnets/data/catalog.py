@@ -109,8 +109,8 @@ DATASETS: Final[Registry[DataSource]] = Registry(
         "cifar10": "privnets.data.cifar10:Cifar10Source",
         "cifar10_jpeg": "privnets.data.cifar10:Cifar10JpegSource",
         "eco": "privnets.data.eco:EcoSource",
-        "lfw": "privnets.data.faces.lfw:LfwSource",
-        "celeba": "privnets.data.faces.celeba:CelebaSource",
+        "lfw": "privnets.data.faces:LfwSource",
+        "celeba": "privnets.data.faces:CelebaSource",
     },
 )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -114,6 +114,16 @@ class Household:
     power: NDArray[np.float64]
     present: NDArray[np.bool_]
     occupancy: NDArray[np.int64]
+
+    @cached_property
+    def days(self) -> NDArray[np.int64]:
+        """Days since 1 January 1970, shape [d]."""
+        return self.dates.astype("datetime64[D]").astype(np.int64)
+
+    @cached_property
+    def known_occupancy(self) -> NDArray[np.int64]:
+        """Occupancy, `MISSING` also where power is absent, shape [d, T]."""
+        return np.where(self.present, self.occupancy, MISSING)
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,7 @@ class DatasetInfo:
         classes: Number of classes; 0 for regression.
         files: Empty if a package ships the data set, or if there are `lists`.
         kind: `load` reads a `table`; the module with the data set's name reads `series`, and
-            `faces` are a `privnets.data.faces.collection.FaceSource`.
+            `faces` are a `privnets.data.faces.FaceSource`.
         shape: Channels, height and width of an image, whose pixels the columns are in this order;
             empty for other tables.
         lists: Names of the lists in a folder of images that has no `files`.

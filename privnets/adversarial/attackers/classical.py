@@ -32,7 +32,7 @@ from privnets.adversarial.attackers.attacker import (
     Tables,
 )
 from privnets.adversarial.attackers.convergence import CONVERGED_GAIN
-from privnets.adversarial.records import class_frequencies
+from privnets.adversarial.problem import class_frequencies
 from privnets.randomness import generator
 
 Probabilities = NDArray[np.float64]

@@ -19,14 +19,8 @@ from privnets.adversarial.attackers.scores import (
     log_score,
 )
 from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY
-from privnets.adversarial.records import (
-    MISSING,
-    AttackView,
-    Evidence,
-    KnownRows,
-    class_frequencies,
-    known_rows,
-)
+from privnets.adversarial.problem import class_frequencies
+from privnets.adversarial.records import MISSING, AttackView, Evidence, KnownRows, known_rows
 from privnets.statistics.estimates import Estimate
 
 _PRIOR, _LABEL, _SIDE = FLOOR_KEYS

@@ -53,11 +53,10 @@ from privnets.adversarial.metrics import (
     other_label_keys,
     under_labels,
 )
-from privnets.adversarial.problem import Problem
+from privnets.adversarial.problem import Problem, class_frequencies
 from privnets.adversarial.records import (
     AttackerGuesses,
     Evidence,
-    class_frequencies,
     evidence_defect,
     join_tests,
     known_rows,

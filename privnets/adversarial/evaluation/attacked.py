@@ -37,14 +37,13 @@ from privnets.adversarial.evaluation.evaluator import (
 )
 from privnets.adversarial.metrics import RAW_KEY, under_labels
 from privnets.adversarial.objectives import OBJECTIVES
-from privnets.adversarial.problem import Problem
+from privnets.adversarial.problem import Problem, class_frequencies
 from privnets.adversarial.records import (
     MISSING,
     PARTS,
     AttackerGuesses,
     KnownRows,
     Release,
-    class_frequencies,
     known_rows,
 )
 from privnets.config import floor_key

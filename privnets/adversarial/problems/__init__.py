@@ -16,8 +16,8 @@ PROBLEMS: Final[Registry[Any]] = Registry(
         "digits": "privnets.adversarial.problems.digits:DigitsProblem",
         "amnist": "privnets.adversarial.problems.amnist:AmnistProblem",
         "eco": "privnets.adversarial.problems.eco:EcoProblem",
-        "gender-emotion": "privnets.adversarial.problems.gender_emotion:GenderEmotionProblem",
-        "subject-gender": "privnets.adversarial.problems.subject_gender:SubjectGenderProblem",
+        "gender-emotion": "privnets.adversarial.problems.face_attributes:GenderEmotionProblem",
+        "subject-gender": "privnets.adversarial.problems.face_attributes:SubjectGenderProblem",
         "subject-within-subject": (
             "privnets.adversarial.problems.subject_within_subject:SubjectWithinSubjectProblem"
         ),

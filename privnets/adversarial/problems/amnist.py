@@ -24,13 +24,13 @@ from privnets.adversarial.problem import (
     Splits,
     SplitSizes,
     stratified_sizes,
+    stratified_split,
 )
 from privnets.adversarial.problems.digits import (
     THICK,
     THIN,
     DigitImages,
     scale_pixels,
-    subsampled_split,
 )
 from privnets.data import mnist
 from privnets.references.problems import ProblemSettings
@@ -97,11 +97,11 @@ class AmnistProblem(DigitImages):
     Settings = AmnistSettings
     data_set = "mnist"
     side = _SIDE
-    whole_sizes = (*stratified_sizes(_TRAIN, _SHARES), _TESTS["consistent"])
+    counts = (*stratified_sizes(_TRAIN, _SHARES), _TESTS["consistent"])
 
-    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """Sizes of the whole splits, or fewer training images where asked for."""
-        return replace(super().split_sizes(config), test=_TESTS[_labels(config)])
+    def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """Numbers of images; those of test depend on the labels."""
+        return replace(super().whole_sizes(config), test=_TESTS[_labels(config)])
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]
@@ -114,8 +114,8 @@ class AmnistProblem(DigitImages):
         tests = dict(zip(_TESTS, (np.arange(a, b) for a, b in pairwise(ends)), strict=True))
         splits = []
         for config in configs:
-            parts = [*subsampled_split(config, strata, _SHARES), tests[_labels(config)]]
-            splits.append(replace(Splits(*parts), other_test=tests[self.other_labels(config)]))
+            parts = *stratified_split(strata, _SHARES, config.seed), tests[_labels(config)]
+            splits.append(Splits(*parts, other_test=tests[self.other_labels(config)]))
         return records, splits
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:

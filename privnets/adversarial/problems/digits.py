@@ -21,7 +21,6 @@ from privnets.adversarial.problem import (
     SplitSizes,
     stratified_sizes,
     stratified_split,
-    subsample,
 )
 
 if TYPE_CHECKING:
@@ -41,23 +40,16 @@ class DigitImages(Problem):
     Attributes:
         data_set: Name in `privnets.data`.
         side: Height and width of an image, in pixels.
-        whole_sizes: Records in each split without `train_size`.
+        counts: Records in each split.
     """
 
     data_set: ClassVar[str]
-
     side: ClassVar[int]
-    whole_sizes: ClassVar[tuple[int, ...]]
+    counts: ClassVar[Sequence[int]]
 
-    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """Sizes of the whole splits, or fewer training images where asked for."""
-        train, attack, validation, test = self.whole_sizes
-        train = config.train_size or train
-        return SplitSizes(train, attack, validation, test, (1, self.side, self.side))
-
-    def size_limits(self) -> dict[str, int]:
-        """Size of the whole train split."""
-        return {"train_size": self.whole_sizes[0]}
+    def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """Numbers of images, one grey channel each."""
+        return SplitSizes(*self.counts, (1, self.side, self.side))
 
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Fingerprint of the published files, or of the digits that scikit-learn ships."""
@@ -65,17 +57,7 @@ class DigitImages(Problem):
 
     def release_details(self, release: Release) -> ReleaseDetails:
         """Shows up to 20 test images before and after release, each digit thin and thick."""
-        original, released = release.original.test, release.released.test
-        assert original.utility is not None
-        secret, digit = original.secret.cpu().numpy(), original.utility.cpu().numpy()
-        rows = example_records(secret, digit, _EXAMPLES)
-        arrays = {
-            "original": original.z.cpu().numpy()[rows],
-            "released": released.z.cpu().numpy()[rows],
-            "secret": secret[rows],
-            "utility": digit[rows],
-        }
-        return ReleaseDetails(artifacts={"release.safetensors": save(arrays)})
+        return ReleaseDetails(artifacts=example_images(release, _EXAMPLES))
 
 
 class DigitsProblem(DigitImages):
@@ -98,7 +80,7 @@ class DigitsProblem(DigitImages):
 
     data_set = "digits"
     side = _SIDE
-    whole_sizes = tuple(stratified_sizes(_RECORDS, _SHARES))
+    counts = stratified_sizes(_RECORDS, _SHARES)
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]
@@ -107,33 +89,30 @@ class DigitsProblem(DigitImages):
         ink, digit, thick = _labelled_digits(data.fingerprint("digits"))
         records = RecordArrays(scale_pixels(ink, _LARGEST_LEVEL), thick, digit)
         strata = 2 * digit + thick
-        return records, [Splits(*subsampled_split(config, strata, _SHARES)) for config in configs]
+        splits = [Splits(*stratified_split(strata, _SHARES, c.seed)) for c in configs]
+        return records, splits
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
         """All digits, of which each seed draws a test split at random."""
-        return self.name, self.whole_sizes[-1] / _RECORDS
+        return self.name, self.counts[-1] / _RECORDS
 
 
-def example_records(
-    secret: NDArray[np.int64], utility: NDArray[np.int64], most: int
-) -> NDArray[np.int64]:
-    """The first records of each pair of labels, as evenly as possible.
+def example_images(release: Release, most: int) -> dict[str, bytes]:
+    """At most `most` test images before and after release, as evenly of all pairs of labels.
 
-    Returns:
-        At most `most` indices, ordered by utility label and then by secret.
+    They are ordered by utility label and then by secret.
     """
+    original, released = release.original.test, release.released.test
+    assert original.utility is not None
+    secret, utility = original.secret.cpu().numpy(), original.utility.cpu().numpy()
     pairs = sorted({*zip(utility.tolist(), secret.tolist(), strict=True)})
     each = max(1, most // len(pairs))
-    rows = [np.flatnonzero((utility == u) & (secret == s))[:each] for u, s in pairs]
-    return np.concatenate(rows)[:most]
-
-
-def subsampled_split(
-    config: AdversarialConfig, strata: NDArray[np.int64], shares: Sequence[int]
-) -> list[NDArray[np.int64]]:
-    """A stratified split, its train part reduced to `train_size` records."""
-    train, *others = stratified_split(strata, shares, config.seed)
-    return [subsample(train, config.train_size), *others]
+    of_pairs = [np.flatnonzero((utility == u) & (secret == s))[:each] for u, s in pairs]
+    rows = np.concatenate(of_pairs)[:most]
+    images = {"original": original.z, "released": released.z}
+    arrays = {name: z.cpu().numpy()[rows] for name, z in images.items()}
+    labels = {"secret": secret[rows], "utility": utility[rows]}
+    return {"release.safetensors": save({**arrays, **labels})}
 
 
 def scale_pixels(levels: NDArray[np.generic], largest: int) -> NDArray[np.float32]:

@@ -6,8 +6,10 @@ blocks are alike, and nights are known in June only. arXiv 2310.18241 counts 8,9
 windows of six households, because they overlap; here windows overlap within one split only, and
 test windows not at all. The same code uses more households where their files are present.
 
-Windows to learn from start at every hour, test windows at midnight. So the place in a window is
-not a clock. The clock is part of side information, and attackers with side information matter.
+Consecutive days form blocks of about a week, and a window of a day lies within one block. So splits
+made of whole blocks share no step. Windows to learn from start at every hour, test windows at
+midnight. So the place in a window is not a clock. The clock is part of side information, and
+attackers with side information matter.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,20 +36,8 @@ from privnets.adversarial.problem import (
     SplitSizes,
     subsample,
 )
-from privnets.adversarial.problems.windows import (
-    SIDE_FEATURES,
-    Block,
-    Windows,
-    concatenate_windows,
-    cut_windows,
-    day_groups,
-    group_days,
-    select_windows,
-    side_information,
-    week_blocks,
-)
 from privnets.data import DataError, eco
-from privnets.data.eco import STEPS, Recordings, Resolution
+from privnets.data.eco import MISSING, STEPS, Recordings, Resolution
 from privnets.references.problems import SequenceSettings
 
 if TYPE_CHECKING:
@@ -60,9 +50,15 @@ ROTATION = (0, 1, 3, 0, 1, 2, 0, 3, 1, 0)
 Test blocks are five apart, so two starts have all test days in common, or none.
 """
 
+# Columns of side information: weekday from Monday and month, one-hot, then the clock.
+_WEEKDAYS, _MONTHS, _HARMONICS = 7, 12, 2
+SIDE_FEATURES: Final = _WEEKDAYS + _MONTHS + 2 * _HARMONICS
+
 _TEST_SETS = 5
 _SIZES = (460, 336, 100, 12)  # windows of household 2, aggregated, in either resolution
 _EXAMPLE_DAYS = 7
+_MIN_BLOCKS, _BLOCK_DAYS, _MIN_DAYS = 10, 7, 20
+_HOUSEHOLD_STRIDE = 10**6  # between the groups of two households
 
 
 class EcoSettings(SequenceSettings):
@@ -109,15 +105,13 @@ class EcoProblem(Problem):
 
     Settings = EcoSettings
 
-    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+    def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Numbers of windows of the aggregated household; published files give more."""
-        train, attack, validation, test = _SIZES
-        train = config.train_size or train
-        return SplitSizes(train, attack, validation, test, (STEPS[_settings(config).resolution], 1))
+        return SplitSizes(*_SIZES, (STEPS[_settings(config).resolution], 1))
 
-    def size_limits(self) -> dict[str, int]:
+    def largest_train_size(self, config: AdversarialConfig) -> int | None:
         """Size of the aggregated household; unknown before reading for published files."""
-        return {"train_size": _SIZES[0]} if eco.source() == "aggregated" else {}
+        return _SIZES[0] if eco.source() == "aggregated" else None
 
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Fingerprint of the recordings: their source and contents."""
@@ -130,15 +124,27 @@ class EcoProblem(Problem):
 
         Raises:
             DataError: If the recordings are absent, altered or too few.
-            ValueError: If `train_size` exceeds the recordings.
         """
         rotations = [_rotation_of(config) for config in configs]
         distinct = list(dict.fromkeys(rotations))
+        windows = concatenate_windows([rotation.windows for rotation in distinct])
+        steps = windows.power.shape[1]
+        scaled = [(r.windows.power - r.mean) / r.std for r in distinct]
+        x = np.where(windows.present, np.concatenate(scaled), 0.0)
+        records = RecordArrays(
+            x=x[..., None].astype(np.float32),
+            secret=windows.occupancy,
+            side=side_information(windows.start, steps),
+            present=windows.present,
+            group=windows.days,
+        )
         starts = np.cumsum([0, *(len(rotation.windows) for rotation in distinct)])
-        start = dict(zip(distinct, starts.tolist(), strict=False))
-        pairs = zip(configs, rotations, strict=True)
-        splits = [_split(config, rotation, start[rotation]) for config, rotation in pairs]
-        return _record_arrays(distinct), splits
+        splits = []
+        for rotation in rotations:
+            ends = np.cumsum([0, *rotation.counts]) + starts[distinct.index(rotation)]
+            parts = (np.arange(a, b, dtype=np.int64) for a, b in itertools.pairwise(ends))
+            splits.append(Splits(*parts))
+        return records, splits
 
     def original_units(self, config: AdversarialConfig) -> tuple[float, float]:
         """Mean and standard deviation of power in the training blocks, W."""
@@ -165,8 +171,47 @@ class EcoProblem(Problem):
         arrays = {name: watts.astype(np.float32) for name, watts in arrays.items()}
         arrays["secret"] = original.secret.cpu().numpy()[rows]
         arrays["present"] = present.astype(np.uint8)
-        arrays["day"] = group_days(group[rows])
+        arrays["day"] = group[rows] % _HOUSEHOLD_STRIDE  # since 1 January 1970
         return ReleaseDetails(artifacts={"week.safetensors": save(arrays)})
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows of T steps.
+
+    Attributes:
+        power: W, 0 where absent, float64, shape [n, T].
+        present: bool, shape [n, T].
+        occupancy: `MISSING` where absent or unknown, int64, shape [n, T].
+        start: First step, counted from midnight of 1 January 1970 on the wall clock, shape [n].
+        household: Household number, shape [n].
+    """
+
+    power: NDArray[np.float64]
+    present: NDArray[np.bool_]
+    occupancy: NDArray[np.int64]
+    start: NDArray[np.int64]
+    household: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Number of windows."""
+        return len(self.start)
+
+    @property
+    def days(self) -> NDArray[np.int64]:
+        """A number shared by the windows that start on one day of one household, shape [n]."""
+        return self.household * _HOUSEHOLD_STRIDE + self.start // self.power.shape[1]
+
+    def select(self, rows: NDArray[np.int64]) -> Windows:
+        """The windows at some rows."""
+        return Windows(*(column[rows] for column in vars(self).values()))
+
+
+class Block(NamedTuple):
+    """Days from `first` to `last`, both included, as days since 1 January 1970."""
+
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,15 +227,81 @@ class Rotation:
     std: float
 
 
-def _settings(config: AdversarialConfig) -> EcoSettings:
-    assert isinstance(config.settings, EcoSettings)
-    return config.settings
+def concatenate_windows(parts: Sequence[Windows]) -> Windows:
+    """Windows of all parts, one part after the other."""
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    return Windows(*map(np.concatenate, columns))
+
+
+def week_blocks(recordings: Recordings) -> list[Block]:
+    """Splits the days of which at least half is known into at least ten blocks of about a week.
+
+    All households share the blocks, so that no day serves two splits.
+
+    Raises:
+        DataError: If there are fewer than 20 such days.
+    """
+    known = [h.days[_is_half_known(h.known_occupancy)] for h in recordings.households]
+    days = np.unique(np.concatenate(known))
+    if len(days) < _MIN_DAYS:
+        raise DataError(
+            f"ECO needs at least {_MIN_DAYS} days of which half has power and occupancy; there "
+            f"are {len(days)}. Unpack more of the data set (see privnets.data.eco)."
+        )
+    count = max(_MIN_BLOCKS, round(len(days) / _BLOCK_DAYS))
+    return [Block(int(part[0]), int(part[-1])) for part in np.array_split(days, count)]
+
+
+def cut_windows(recordings: Recordings, block: Block, stride: int) -> Windows:
+    """Cuts windows of a day that start at every `stride`-th step of a block.
+
+    The calendar of a household has no gaps. A window is kept if occupancy is known at half of its
+    steps or more.
+    """
+    kept = []
+    for household in recordings.households:
+        steps = household.power.shape[1]
+        length = (block.last - block.first + 1) * steps
+        rows = np.flatnonzero((household.days >= block.first) & (household.days <= block.last))
+        place = ((household.days[rows] - block.first)[:, None] * steps + np.arange(steps)).ravel()
+        power, present = np.zeros(length), np.zeros(length, dtype=bool)
+        occupancy = np.full(length, MISSING, dtype=np.int64)
+        power[place] = household.power[rows].ravel()
+        present[place] = household.present[rows].ravel()
+        occupancy[place] = household.known_occupancy[rows].ravel()
+        first = np.arange(0, length - steps + 1, stride)
+        of_window = first[:, None] + np.arange(steps)
+        start, number = block.first * steps + first, np.full(len(first), household.number)
+        columns = (power[of_window], present[of_window], occupancy[of_window])
+        windows = Windows(*columns, start, number)
+        kept.append(windows.select(np.flatnonzero(_is_half_known(windows.occupancy))))
+    return concatenate_windows(kept)
+
+
+def side_information(start: NDArray[np.int64], steps: int) -> NDArray[np.float32]:
+    """Public facts about each step: weekday, month and time of day.
+
+    Time of day is included because windows may start at any hour; any attacker has a clock. With T
+    steps per day, windows start as in `Windows`.
+
+    Returns:
+        Weekday from Monday [7] and month [12], one-hot, then sine and cosine of one and of two
+        turns per day [4]; shape [n, T, 23].
+    """
+    step = start[:, None] + np.arange(steps)
+    days = (step // steps).astype("datetime64[D]")
+    weekday = (step // steps + 3) % _WEEKDAYS  # 1 January 1970 was a Thursday
+    month = days.astype("datetime64[M]").astype(np.int64) % _MONTHS
+    turns = [2 * np.pi * k * (step % steps) / steps for k in range(1, _HARMONICS + 1)]
+    clock = np.stack([f(turn) for turn in turns for f in (np.sin, np.cos)], axis=2)
+    one_hot = [np.eye(_WEEKDAYS)[weekday], np.eye(_MONTHS)[month]]
+    return np.concatenate([*one_hot, clock], axis=2).astype(np.float32)
 
 
 def longest_run(group: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Rows of the first longest run of at most `most` consecutive days of one household.
 
-    `group` is from `day_groups`; no day occurs twice.
+    `group` is that of `Windows.days`; no day occurs twice.
     """
     order = np.argsort(group)
     breaks = np.flatnonzero(np.diff(group[order]) != 1) + 1
@@ -205,24 +316,35 @@ def part_windows(recordings: Recordings, start: int, resolution: Resolution) -> 
     for part, name in enumerate(PARTS):
         stride = steps if name == "test" else steps // 24
         blocks = _part_blocks(recordings, start, part)
-        windows = [cut_windows(recordings, block, stride) for block in blocks]
-        parts.append(concatenate_windows(windows))
+        parts.append(concatenate_windows([cut_windows(recordings, b, stride) for b in blocks]))
     return parts
 
 
+def _settings(config: AdversarialConfig) -> EcoSettings:
+    assert isinstance(config.settings, EcoSettings)
+    return config.settings
+
+
 def _rotation_of(config: AdversarialConfig) -> Rotation:
-    recordings = eco.read(_settings(config).resolution)
-    return _build_rotation(recordings, config.seed % len(ROTATION), _settings(config).resolution)
+    resolution = _settings(config).resolution
+    return _build_rotation(eco.read(resolution), config.seed % len(ROTATION), resolution)
 
 
 @lru_cache(maxsize=2 * len(ROTATION))
 def _build_rotation(recordings: Recordings, start: int, resolution: Resolution) -> Rotation:
     sizes = _smallest_sizes(recordings, resolution)
     parts = [
-        select_windows(part, subsample(np.arange(len(part)), size))
+        part.select(subsample(np.arange(len(part)), size))
         for part, size in zip(part_windows(recordings, start, resolution), sizes, strict=True)
     ]
-    power = _training_power(recordings, start)
+    power = np.concatenate(  # of every metered step in the training blocks, each once
+        [
+            household.power[inside][household.present[inside]]
+            for block in _part_blocks(recordings, start, 0)
+            for household in recordings.households
+            for inside in [(household.days >= block.first) & (household.days <= block.last)]
+        ]
+    )
     counts = tuple(len(part) for part in parts)
     return Rotation(concatenate_windows(parts), counts, float(power.mean()), float(power.std()))
 
@@ -251,37 +373,7 @@ def _part_blocks(recordings: Recordings, start: int, part: int) -> list[Block]:
     ]
 
 
-def _training_power(recordings: Recordings, start: int) -> NDArray[np.float64]:
-    """Power of every metered step in the training blocks, each once, W."""
-    days = [(h, h.dates.astype("datetime64[D]").astype(np.int64)) for h in recordings.households]
-    return np.concatenate(
-        [
-            household.power[inside][household.present[inside]]
-            for block in _part_blocks(recordings, start, 0)
-            for household, day in days
-            for inside in [(day >= block.first) & (day <= block.last)]
-        ]
-    )
-
-
-def _record_arrays(rotations: Sequence[Rotation]) -> RecordArrays:
-    windows = concatenate_windows([rotation.windows for rotation in rotations])
-    steps = windows.power.shape[1]
-    scaled = [(r.windows.power - r.mean) / r.std for r in rotations]
-    x = np.where(windows.present, np.concatenate(scaled), 0.0)
-    return RecordArrays(
-        x=x[..., None].astype(np.float32),
-        secret=windows.occupancy,
-        side=side_information(windows.start, steps),
-        present=windows.present,
-        group=day_groups(windows, steps),
-    )
-
-
-def _split(config: AdversarialConfig, rotation: Rotation, start: int) -> Splits:
-    ends = np.cumsum([0, *rotation.counts]) + start
-    parts = [np.arange(first, last).astype(np.int64) for first, last in itertools.pairwise(ends)]
-    train, *others = parts
-    if (size := config.train_size) is not None and size > len(train):
-        raise ValueError(f"train_size must be at most {len(train)} with eco; got {size}.")
-    return Splits(subsample(train, size), *others)
+def _is_half_known(occupancy: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Rows that know occupancy at half of their steps or more."""
+    enough: NDArray[np.bool_] = (occupancy != MISSING).mean(axis=1) >= 0.5
+    return enough

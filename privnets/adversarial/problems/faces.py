@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from safetensors.numpy import save
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import ImageEncoding
@@ -27,16 +26,14 @@ from privnets.adversarial.problem import (
     ReleaseDetails,
     Splits,
     SplitSizes,
+    class_frequencies,
     stratified_sizes,
-    subsample,
+    stratified_split,
 )
-from privnets.adversarial.problems.digits import (
-    example_records,
-    subsampled_split,
-)
+from privnets.adversarial.problems.digits import example_images
 from privnets.data import UserFormError
 from privnets.data.catalog import DATASETS, combined_fingerprint
-from privnets.data.faces.collection import UNKNOWN, FaceLabels, FaceSource
+from privnets.data.faces import UNKNOWN, FaceLabels, FaceSource
 from privnets.data.files import directory
 from privnets.points import Scalar
 from privnets.randomness import generator
@@ -45,7 +42,7 @@ from privnets.statistics import estimates
 from privnets.statistics.estimates import Estimate
 
 if TYPE_CHECKING:
-    from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
+    from privnets.adversarial.records import Release
 
 Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numerator and denominator of a share, as `estimates.ratio` takes them, shape [n] each."""
@@ -172,15 +169,9 @@ class FaceProblem(Problem):
         All labels [n] are known. `prior` [C] has their frequencies.
         """
 
-    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """Sizes of the whole splits, or fewer training images where asked for."""
-        train, attack, validation, test = self._whole_sizes
-        train = config.train_size or train
-        return SplitSizes(train, attack, validation, test, (3, self._size, self._size))
-
-    def size_limits(self) -> dict[str, int]:
-        """Size of the whole train split."""
-        return {"train_size": self._whole_sizes[0]}
+    def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """Numbers of images, in colour."""
+        return SplitSizes(*self._counts, (3, self._size, self._size))
 
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Fingerprint of the published files, and of the way images are read.
@@ -189,7 +180,7 @@ class FaceProblem(Problem):
             DataError: If the data set is absent or altered.
             UserFormError: If images of this size need too much memory.
         """
-        count = sum(self._whole_sizes)
+        count = sum(self._counts)
         if count * 3 * self._size**2 > _MAX_NUMBERS:
             given = f"{self._size} for {count:,} images"
             largest = math.isqrt(_MAX_NUMBERS // (3 * count))
@@ -205,12 +196,12 @@ class FaceProblem(Problem):
         """All images of the problem, and a split for each configuration."""
         records = self._records
         arrays = RecordArrays(self._x, records.secret, records.utility, group=records.person)
-        return arrays, [Splits(*self._split(config)) for config in configs]
+        return arrays, [Splits(*self._split(config.seed)) for config in configs]
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
         """All images, of which each seed draws those of some people, or the published ones."""
-        sizes = self._whole_sizes
-        is_drawn = self._collection == "lfw" or self._records.is_test is None
+        sizes = self._counts
+        is_drawn = self._is_lfw or self._records.is_test is None
         return f"{self.name} {self._collection}", sizes[-1] / sum(sizes) if is_drawn else 1.0
 
     def record_encoding(self, config: AdversarialConfig) -> ImageEncoding:
@@ -231,22 +222,17 @@ class FaceProblem(Problem):
             keys = [key for key in self.spec.extra_metrics if "raw_network" in key]
             notes = dict.fromkeys(keys, reason)
         else:
-            prior = self._utility_frequencies(release)
+            attack = release.original.attack.utility
+            assert attack is not None
+            known_attack = attack[attack != UNKNOWN].cpu().numpy()
+            prior = class_frequencies(known_attack, self.spec.utility_classes)
             for kind, log_p in zip(_KINDS, release.raw_utility, strict=True):
                 beliefs = log_p.double().cpu().numpy()[known]
                 measures = self.measure(beliefs, label[known], prior)
                 for name, scores in measures.items():
                     found[f"{kind}/raw_network_{name}"] = estimates.ratio(*scores, person[known])
-        artifacts = self._example_images(release) if self._settings.examples else {}
+        artifacts = example_images(release, _EXAMPLES) if self._settings.examples else {}
         return ReleaseDetails(notes=notes, artifacts=artifacts).with_estimates(found)
-
-    def _utility_frequencies(self, release: Release) -> NDArray[np.float64]:
-        """Shares [C] of the utility label's classes in the attack split, with half a count more."""
-        assert release.original.attack.utility is not None
-        label = release.original.attack.utility.cpu().numpy()
-        counts = np.bincount(label[label != UNKNOWN], minlength=self.spec.utility_classes) + 0.5
-        shares: NDArray[np.float64] = counts / counts.sum()
-        return shares
 
     @property
     def _source(self) -> FaceSource:
@@ -254,13 +240,18 @@ class FaceProblem(Problem):
         assert isinstance(source, FaceSource)
         return source
 
+    @property
+    def _is_lfw(self) -> bool:
+        """Whether the sizes are known without reading the collection."""
+        return self._collection == "lfw"
+
     @cached_property
-    def _whole_sizes(self) -> list[int]:
-        is_lfw = self._collection == "lfw"
-        count = self.lfw_records if is_lfw else len(self._records.rows)
+    def _counts(self) -> list[int]:
+        """Images in each split."""
+        count = self.lfw_records if self._is_lfw else len(self._records.rows)
         if self.divides_people:
             return stratified_sizes(count, SHARES)
-        is_test = None if is_lfw else self._records.is_test
+        is_test = None if self._is_lfw else self._records.is_test
         if is_test is None:
             return stratified_sizes(int(_USED_SHARE * count), SHARES)
         sizes = stratified_sizes(int(_USED_SHARE * np.count_nonzero(~is_test)), SHARES[:3])
@@ -278,37 +269,22 @@ class FaceProblem(Problem):
         x.setflags(write=False)
         return x
 
-    def _split(self, config: AdversarialConfig) -> list[NDArray[np.int64]]:
-        """Parts sorted by labels and reduced as the configuration asks.
+    def _split(self, seed: int) -> list[NDArray[np.int64]]:
+        """Parts sorted by labels.
 
         Where the authors keep images for tests, these are the test split of all seeds.
         """
-        records, sizes = self._records, self._whole_sizes
+        records, sizes = self._records, self._counts
         if self.divides_people:
-            return subsampled_split(config, records.utility, SHARES)
+            return stratified_split(records.utility, SHARES, seed)
         order = np.lexsort((records.utility, records.secret))
         if records.is_test is None:
-            parts = split_by_person(records.person, sizes, config.seed)
+            parts = split_by_person(records.person, sizes, seed)
         else:
             own, test = np.flatnonzero(~records.is_test), np.flatnonzero(records.is_test)
-            others = split_by_person(records.person[own], sizes[:-1], config.seed)
+            others = split_by_person(records.person[own], sizes[:-1], seed)
             parts = [*(own[part] for part in others), test]
-        train, *others = (order[np.isin(order, part)] for part in parts)
-        return [subsample(train, config.train_size), *others]
-
-    def _example_images(self, release: Release) -> dict[str, bytes]:
-        """Up to 24 test images before and after release, of each pair of labels."""
-        original, released = release.original.test, release.released.test
-        assert original.utility is not None
-        secret, utility = original.secret.cpu().numpy(), original.utility.cpu().numpy()
-        rows = example_records(secret, utility, _EXAMPLES)
-        arrays = {
-            "original": original.z.cpu().numpy()[rows],
-            "released": released.z.cpu().numpy()[rows],
-            "secret": secret[rows],
-            "utility": utility[rows],
-        }
-        return {"release.safetensors": save(arrays)}
+        return [order[np.isin(order, part)] for part in parts]
 
 
 @lru_cache(maxsize=4)
@@ -333,29 +309,6 @@ def identity_scores(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Map
         "accuracy": ((others < 1).astype(float), each),
         "top5_accuracy": ((others < _TOP).astype(float), each),
     }
-
-
-def recognition_by_class(
-    names: Sequence[str], guesses: AttackerGuesses, rows: KnownRows
-) -> dict[str, Estimate]:
-    """Share of each class that an attacker recognises, and its mean probability of that class.
-
-    `names` are those of the secret's classes. The probability of an uninformative release is
-    the class's share.
-    """
-    found = {}
-    for place, name in enumerate(names):
-        own = (rows.secret == place).astype(float)
-        right = (guesses.decision == place) * own
-        belief = np.exp(guesses.log_p[:, place]) * own
-        found[f"attacker_recall/{name}"] = estimates.ratio(right, own, rows.cluster)
-        found[f"attacker_probability/{name}"] = estimates.ratio(belief, own, rows.cluster)
-    return found
-
-
-def recognition_measures(names: Sequence[str]) -> tuple[str, ...]:
-    """Keys of `recognition_by_class`."""
-    return tuple(f"attacker_{m}/{name}" for m in ("recall", "probability") for name in names)
 
 
 def split_by_person(

@@ -11,7 +11,6 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from safetensors.numpy import save
 
@@ -32,7 +31,7 @@ from privnets.references.problems import ProblemSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from privnets.adversarial.records import AttackView, Release
+    from privnets.adversarial.records import Release
 
 EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
 """Metrics of a trained linear filter."""
@@ -83,14 +82,14 @@ class GaussianMixtureProblem(Problem):
 
     Settings = GaussianMixtureSettings
 
-    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+    def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """`train_size`, 8,192, 4,096 and 16,384 records."""
         train = int(config.train_size or self.spec.defaults["train_size"] or 0)
         return SplitSizes(train, _ATTACK, _VALIDATION, _TEST, (2,))
 
-    def size_limits(self) -> dict[str, int]:
+    def largest_train_size(self, config: AdversarialConfig) -> int:
         """Records are drawn, so their number is limited by memory only."""
-        return {"train_size": _LARGEST_SIZE}
+        return _LARGEST_SIZE
 
     def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
         """Adds an error for a missing `train_size`, as drawn records have no whole set."""
@@ -115,13 +114,18 @@ class GaussianMixtureProblem(Problem):
         sources = list(dict.fromkeys((config.seed, dependence_of(config)) for config in configs))
         sizes = self.split_sizes(configs[0])
         ends = np.cumsum([sizes.train, sizes.attack, sizes.validation, sizes.test])
-        drawn = [_draw_records(seed, dependence, int(ends[-1])) for seed, dependence in sources]
-        x, secret, utility = (np.concatenate(part) for part in zip(*drawn, strict=True))
-        splits = []
+        drawn, splits = [], []
+        for seed, dependence in sources:
+            random = generator(seed, f"gaussian mixture {dependence!r}")
+            cells = random.choice(4, int(ends[-1]), p=measures.joint_us(dependence).ravel())
+            bits = np.stack(np.divmod(cells, 2), axis=1)
+            x = bits + measures.DATA_STD * random.standard_normal(bits.shape)
+            drawn.append((x.astype(np.float32), bits))
+        x, bits = (np.concatenate(part) for part in zip(*drawn, strict=True))
         for config in configs:
             first = sources.index((config.seed, dependence_of(config))) * ends[-1]
             splits.append(Splits(*np.split(np.arange(first, first + ends[-1]), ends[:-1])))
-        return RecordArrays(x, secret, utility), splits
+        return RecordArrays(x, secret=bits[:, 1], utility=bits[:, 0]), splits
 
     def dependence_bound(self, config: AdversarialConfig) -> float:
         """I(U;S), as I(U;S|X) is below 1e-20 nats."""
@@ -170,25 +174,20 @@ class GaussianMixtureProblem(Problem):
             metrics["exact/loss"] = math.nan
             reason = "the loss (1 - a) B^2 + a A^2 belongs to objective squared-kl"
             notes |= dict.fromkeys(("exact/loss", *OPTIMA), reason)
-        scatter = _sample_releases(release.released.test, linear_filter)
-        return ReleaseDetails(metrics, notes, artifacts={"scatter.safetensors": scatter})
+        test = release.released.test
+        assert test.utility is not None
+        shown = {"released": test.z.float(), "secret": test.secret, "utility": test.utility}
+        tensors = {name: tensor[:_EXAMPLES] for name, tensor in shown.items()}
+        if linear_filter is not None:
+            tensors["filter"] = linear_filter.float()
+        arrays = {name: np.ascontiguousarray(t.cpu().numpy()) for name, t in tensors.items()}
+        return ReleaseDetails(metrics, notes, artifacts={"scatter.safetensors": save(arrays)})
 
 
 def dependence_of(config: AdversarialConfig) -> float:
     """The setting `dependence` of a configuration of this problem."""
     assert isinstance(config.settings, GaussianMixtureSettings)
     return config.settings.dependence
-
-
-def _draw_records(
-    seed: int, dependence: float, count: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Draws X [n, 2], S [n] and U [n]."""
-    random = generator(seed, f"gaussian mixture {dependence!r}")
-    cells = random.choice(4, count, p=measures.joint_us(dependence).ravel())
-    bits = np.stack(np.divmod(cells, 2), axis=1)
-    x = bits + measures.DATA_STD * random.standard_normal((count, 2))
-    return x.astype(np.float32), bits[:, 1], bits[:, 0]
 
 
 def _filter_information(
@@ -211,16 +210,3 @@ def _has_loss(config: AdversarialConfig) -> bool:
 def _loss_settings(config: AdversarialConfig) -> tuple[float, float, float]:
     """Settings that determine the least losses; replicates share them."""
     return dependence_of(config), config.tradeoff, config.noise_std
-
-
-def _sample_releases(released: AttackView, linear_filter: Tensor | None) -> bytes:
-    """The first releases with their labels and the linear filter, if any, as safetensors."""
-    assert released.utility is not None
-    tensors = {
-        "released": released.z[:_EXAMPLES].float(),
-        "secret": released.secret[:_EXAMPLES],
-        "utility": released.utility[:_EXAMPLES],
-    }
-    if linear_filter is not None:
-        tensors["filter"] = linear_filter.float()
-    return save({name: np.ascontiguousarray(t.cpu().numpy()) for name, t in tensors.items()})

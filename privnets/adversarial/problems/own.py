@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -22,8 +22,8 @@ from privnets.adversarial.problem import (
     Splits,
     SplitSizes,
     stratified_sizes,
+    stratified_split,
 )
-from privnets.adversarial.problems.digits import subsampled_split
 from privnets.data import UserFormError
 from privnets.data.catalog import combined_fingerprint
 from privnets.references.columns import (
@@ -83,6 +83,14 @@ class OwnProblem(Problem):
     reference: OwnReference
     digest: str
 
+    @cached_property
+    def _fingerprint(self) -> str:
+        return self.fingerprint_as(self.reference)
+
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Identifies the content of the files and the way they are read."""
+        return self._fingerprint
+
     def fingerprint_as(self, reference: OwnReference) -> str:
         """Fingerprint of these files if `reference` named them."""
         return combined_fingerprint(reference.model_dump_json(), (self.digest,))
@@ -99,6 +107,12 @@ class OwnProblem(Problem):
     def record_encoding(self, config: AdversarialConfig) -> RecordEncoding:
         """Relation of the user's form of records to their arrays."""
         return self.encoding
+
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
+        """All records, of which each seed draws a test split at random."""
+        sizes = self.whole_sizes(config)
+        share = sizes.test / (sizes.train + sizes.attack + sizes.validation + sizes.test)
+        return f"{self.name} {self._fingerprint[:8]}", share
 
 
 class LabelledRecords(OwnProblem):
@@ -133,7 +147,6 @@ class LabelledRecords(OwnProblem):
             *(each.describe(use) for use, each in uses.items() if each is not None),
             *text_remarks(labels),
         )
-        self._fingerprint = self.fingerprint_as(reference)
         self.spec = ProblemSpec(
             name=str(reference),
             secret_classes=len(self._secret.classes),
@@ -150,19 +163,9 @@ class LabelledRecords(OwnProblem):
         """Values of the label's column, or texts of several columns."""
         return np.array(self._utility.values if self._utility else ())
 
-    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """40, 35, 10 and 15% of the records, or fewer to train where asked for."""
-        train, attack, validation, test = stratified_sizes(self._count, SHARES)
-        train = config.train_size or train
-        return SplitSizes(train, attack, validation, test, self.encoding.shape)
-
-    def size_limits(self) -> dict[str, int]:
-        """Size of the whole train split."""
-        return {"train_size": stratified_sizes(self._count, SHARES)[0]}
-
-    def fingerprint(self, config: AdversarialConfig) -> str:
-        """Identifies the content of the files and the way they are read."""
-        return self._fingerprint
+    def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """40, 35, 10 and 15% of the records."""
+        return SplitSizes(*stratified_sizes(self._count, SHARES), self.encoding.shape)
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]
@@ -172,13 +175,8 @@ class LabelledRecords(OwnProblem):
         strata = secret
         if utility is not None:  # Neighbouring strata share the secret: every part has its classes.
             strata = secret * (utility.max() + 1) + utility
-        splits = [Splits(*subsampled_split(config, strata, SHARES)) for config in configs]
+        splits = [Splits(*stratified_split(strata, SHARES, c.seed)) for c in configs]
         return RecordArrays(self.x, secret, utility), splits
-
-    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
-        """All records, of which each seed draws a test split at random."""
-        test = stratified_sizes(self._count, SHARES)[-1]
-        return f"{self.name} {self._fingerprint[:8]}", test / self._count
 
 
 class TableProblem(LabelledRecords):

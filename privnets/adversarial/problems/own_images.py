@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -37,9 +37,12 @@ def open_images(reference: ImageProblemReference) -> ImageProblem:
     folder, table = absolute_path(reference.images), absolute_path(reference.attributes)
     if not folder.is_dir():
         raise UserFormError("images", f"{folder}, which is not a folder", "a folder of images")
-    content = digest_of(table, "attributes")
-    state = _files_state(folder, _listed_names(table, content, reference.file, reference.form))
-    return _image_problem(reference, folder, table, content, state)
+    content, states = digest_of(table, "attributes"), []
+    for name in _listed_names(table, content, reference.file, reference.form):
+        with suppress(OSError):  # an absent image is reported when the problem is read
+            status = (folder / name).stat()
+            states.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return _image_problem(reference, folder, table, content, hash(tuple(states)))
 
 
 class ImageProblem(LabelledRecords):
@@ -97,6 +100,7 @@ class ImageProblem(LabelledRecords):
 def _image_problem(
     reference: ImageProblemReference, folder: Path, table: Path, content: str, _state: int
 ) -> ImageProblem:
+    """The problem, read again if the size or a time stamp of an image changes."""
     return ImageProblem(reference, folder, table, content)
 
 
@@ -105,16 +109,6 @@ def _listed_names(table: Path, _content: str, column: str, form: TableFormat) ->
     """Names of images in a column of a table; empty without the column."""
     frame = read_frame(table, "attributes", form)
     return tuple(frame[column].dropna().astype(str)) if column in frame else ()
-
-
-def _files_state(folder: Path, names: Sequence[str]) -> int:
-    """Hash of the sizes and time stamps of files, which another content changes."""
-    states = []
-    for name in names:
-        with suppress(OSError):  # an absent image is reported when the problem is read
-            status = (folder / name).stat()
-            states.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    return hash(tuple(states))
 
 
 def _listed_images(folder: Path, names: pd.Series[str]) -> dict[str, Path]:

@@ -151,7 +151,6 @@ class SeriesProblem(OwnProblem):
         self._secret = own.secret_classes(frame)[self._kept]
         for array in (self._x, self._secret):
             array.setflags(write=False)
-        self._fingerprint = self.fingerprint_as(reference)
         self.spec = ProblemSpec(
             name=str(reference),
             secret_classes=len(own.classes),
@@ -170,26 +169,16 @@ class SeriesProblem(OwnProblem):
         """Windows of a released file; see `OwnProblem.encode_release`."""
         return self.encoding.encode(released)[self._kept]
 
-    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """40, 35, 10 and 15% of the series or blocks, or fewer windows to train on if asked."""
+    def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """Windows of 40, 35, 10 and 15% of the series or blocks."""
         groups, each = self._groups.shape
-        train, attack, validation, test = (each * size for size in stratified_sizes(groups, SHARES))
-        train = config.train_size or train
-        return SplitSizes(train, attack, validation, test, self.encoding.shape)
-
-    def size_limits(self) -> dict[str, int]:
-        """Size of the whole train split."""
-        groups, each = self._groups.shape
-        return {"train_size": each * stratified_sizes(groups, SHARES)[0]}
-
-    def fingerprint(self, config: AdversarialConfig) -> str:
-        """Identifies the content of the file and the way it is read."""
-        return self._fingerprint
+        sizes = (each * size for size in stratified_sizes(groups, SHARES))
+        return SplitSizes(*sizes, self.encoding.shape)
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]
     ) -> tuple[RecordArrays, list[Splits]]:
-        """All windows, and a split for each configuration."""
+        """All windows, and splits of whole groups, stratified by their most frequent secret."""
         groups, each = self._groups.shape
         records = RecordArrays(
             self._x,
@@ -197,26 +186,18 @@ class SeriesProblem(OwnProblem):
             present=self._present,
             group=np.repeat(np.arange(groups), each),
         )
-        return records, [self._split(config) for config in configs]
+        secrets = self._secret.reshape(groups, -1)
+        counts = [(secrets == c).sum(axis=1) for c in range(self.spec.secret_classes)]
+        splits = []
+        for config in configs:
+            parts = stratified_split(np.argmax(counts, axis=0), SHARES, config.seed)
+            windows = ((part[:, None] * each + np.arange(each)).ravel() for part in parts)
+            splits.append(Splits(*windows))
+        return records, splits
 
     def original_units(self, config: AdversarialConfig) -> tuple[float, float]:
         """Mean and standard deviation of the readings."""
         return self.encoding.value.mean, self.encoding.value.std
-
-    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
-        """All windows, of which each seed draws a test split at random."""
-        test = stratified_sizes(len(self._groups), SHARES)[-1]
-        return f"{self.name} {self._fingerprint[:8]}", test / len(self._groups)
-
-    def _split(self, config: AdversarialConfig) -> Splits:
-        """Splits whole groups, stratified by their most frequent secret."""
-        groups, each = self._groups.shape
-        secrets = self._secret.reshape(groups, -1)
-        counts = [(secrets == c).sum(axis=1) for c in range(self.spec.secret_classes)]
-        parts = stratified_split(np.argmax(counts, axis=0), SHARES, config.seed)
-        windows = [(part[:, None] * each + np.arange(each)).ravel() for part in parts]
-        train, *others = windows
-        return Splits(subsample(train, config.train_size), *others)
 
 
 def window_rows(frame: pd.DataFrame, series: str, time: str, window: int) -> NDArray[np.int64]:

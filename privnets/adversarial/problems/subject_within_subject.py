@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import (
     ProblemSpec,
     ReleaseDetails,
     stratified_sizes,
     stratified_split,
-    subsample,
 )
 from privnets.adversarial.problems.faces import (
     SHARES,
@@ -32,7 +30,7 @@ from privnets.adversarial.problems.faces import (
     identity_scores,
     people_with_many_images,
 )
-from privnets.data.faces.collection import UNKNOWN, FaceLabels
+from privnets.data.faces import UNKNOWN, FaceLabels
 from privnets.statistics import estimates
 from privnets.statistics.estimates import Estimate
 
@@ -61,8 +59,7 @@ class SubjectWithinSubjectProblem(FaceProblem):
     @cached_property
     def spec(self) -> ProblemSpec:  # type: ignore[override]
         """Description, with a class of the utility label or of the secret for each person."""
-        is_lfw = self._collection == "lfw"
-        people = self.lfw_people if is_lfw else len(np.unique(self._records.person))
+        people = self.lfw_people if self._is_lfw else len(np.unique(self._records.person))
         consenting, observed, unobserved = np.bincount(_groups(people), minlength=3).tolist()
         attacks = [f"attacker_{m}/{group}" for m in _MEASURES for group in _GROUPS[1:]]
         classes = (observed + unobserved, consenting)
@@ -137,28 +134,25 @@ class SubjectWithinSubjectProblem(FaceProblem):
         return (secret != UNKNOWN) & (secret < observed), secret >= observed
 
     @cached_property
-    def _whole_sizes(self) -> list[int]:
-        is_lfw = self._collection == "lfw"
-        count = self.lfw_records if is_lfw else len(self._records.rows)
-        later = self.lfw_unobserved if is_lfw else int(self._is_later(self._records).sum())
+    def _counts(self) -> list[int]:
+        count, later = self.lfw_records, self.lfw_unobserved
+        if not self._is_lfw:
+            is_later = self._is_group(self._records.secret)[1]
+            count, later = len(is_later), int(is_later.sum())
         train, *parts = stratified_sizes(count - later, SHARES)
         unseen = stratified_sizes(later, SHARES[1:])
         return [train, *(a + b for a, b in zip(parts, unseen, strict=True))]
 
-    def _split(self, config: AdversarialConfig) -> list[NDArray[np.int64]]:
+    def _split(self, seed: int) -> list[NDArray[np.int64]]:
         """Parts sorted by person; unobserved people are in all but the first."""
         records = self._records
-        later = self._is_later(records)
+        later = self._is_group(records.secret)[1]
         own, unseen = np.flatnonzero(~later), np.flatnonzero(later)
-        train, *parts = stratified_split(records.person[own], SHARES, config.seed)
-        others = stratified_split(records.person[unseen], SHARES[1:], config.seed)
+        train, *parts = stratified_split(records.person[own], SHARES, seed)
+        others = stratified_split(records.person[unseen], SHARES[1:], seed)
         joined = (np.r_[own[a], unseen[b]] for a, b in zip(parts, others, strict=True))
         rest = (part[np.argsort(records.person[part], kind="stable")] for part in joined)
-        return [subsample(own[train], config.train_size), *rest]
-
-    def _is_later(self, records: FaceRecords) -> NDArray[np.bool_]:
-        """Whether images show people whom the releaser does not meet in training."""
-        return self._is_group(records.secret)[1]
+        return [own[train], *rest]
 
 
 def verification(

@@ -16,8 +16,18 @@ from support import requires_data
 from privnets import data
 from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problems import windows
-from privnets.adversarial.problems.eco import PARTS, ROTATION, EcoProblem, longest_run, part_windows
+from privnets.adversarial.problems.eco import (
+    PARTS,
+    ROTATION,
+    SIDE_FEATURES,
+    EcoProblem,
+    Windows,
+    cut_windows,
+    longest_run,
+    part_windows,
+    side_information,
+    week_blocks,
+)
 from privnets.adversarial.records import Minibatch, load_pool, select_exposure
 from privnets.adversarial.training.inference_networks import build_inference_network
 from privnets.adversarial.training.releasers import build_releaser
@@ -61,7 +71,7 @@ def make_config(
     return AdversarialConfig(problem={"eco": settings or {}}, **fields)
 
 
-def covered_steps(part: windows.Windows) -> set[tuple[int, int]]:
+def covered_steps(part: Windows) -> set[tuple[int, int]]:
     """Each household's steps, counted from 1970, that some window has."""
     steps = part.power.shape[1]
     pairs = zip(part.household.tolist(), part.start.tolist(), strict=True)
@@ -86,7 +96,7 @@ def test_no_step_is_in_two_splits_not_even_of_another_household(days, rotation):
 @given(st.sets(st.integers(0, 300), min_size=20, max_size=150))
 def test_blocks_are_ordered_and_disjoint_and_hold_every_known_day(days):
     recordings = make_recordings(sorted(days))
-    result = windows.week_blocks(recordings)
+    result = week_blocks(recordings)
     assert len(result) >= 10
     for one, other in itertools.pairwise(result):
         assert one.first <= one.last < other.first
@@ -102,12 +112,12 @@ def test_blocks_are_ordered_and_disjoint_and_hold_every_known_day(days):
 
 def test_too_few_days_are_refused_with_advice():
     with pytest.raises(data.DataError, match=r"at least 20 days .* there are 19\. Unpack more"):
-        windows.week_blocks(make_recordings(list(range(19)), seed=1))
+        week_blocks(make_recordings(list(range(19)), seed=1))
 
 
 def test_windows_hold_the_recordings_of_their_days(two_households):
-    (block, *_) = windows.week_blocks(two_households)
-    result = windows.cut_windows(two_households, block, stride=1)
+    (block, *_) = week_blocks(two_households)
+    result = cut_windows(two_households, block, stride=1)
     assert len(result) > 100
     for i in range(0, len(result), 7):
         own = two_households.households[result.household[i] - 1]
@@ -127,8 +137,8 @@ def test_windows_hold_the_recordings_of_their_days(two_households):
 def test_side_information_is_weekday_month_and_the_time_of_day(steps):
     moments = [(date(2012, 2, 29), 23), (date(2012, 12, 31), 5), (date(2013, 7, 7), 0)]
     start = np.array([((day - EPOCH).days * 24 + hour) * steps // 24 for day, hour in moments])
-    result = windows.side_information(start, steps)
-    assert result.shape == (3, steps, windows.SIDE_FEATURES)
+    result = side_information(start, steps)
+    assert result.shape == (3, steps, SIDE_FEATURES)
     for row, (day, hour) in enumerate(moments):
         for k in range(steps):
             minute = hour * 60 + k * 1440 // steps
@@ -143,7 +153,7 @@ def test_test_windows_are_whole_days_and_the_others_slide_by_an_hour(two_househo
     for rotation in range(len(ROTATION)):
         parts = dict(zip(PARTS, part_windows(two_households, rotation, "hour"), strict=True))
         assert (parts["test"].start % 24 == 0).all()
-        days = windows.day_groups(parts["test"], 24)
+        days = parts["test"].days
         assert len(set(days.tolist())) == len(days)
         for name in PARTS[:3]:
             assert set((parts[name].start % 24).tolist()) == set(range(24))
@@ -155,7 +165,7 @@ def test_rotations_give_every_block_to_test(two_households):
         return frozenset((test.start // 24).tolist())
 
     result = [days(rotation) for rotation in range(len(ROTATION))]
-    blocks = windows.week_blocks(two_households)
+    blocks = week_blocks(two_households)
     for block in blocks:
         assert any(any(block.first <= day <= block.last for day in one) for one in result)
 
@@ -213,7 +223,7 @@ def test_original_units_recover_power_in_watts(two_households):
     offset, scale = EcoProblem().original_units(config)
     blocks = [
         block
-        for place, block in enumerate(windows.week_blocks(two_households))
+        for place, block in enumerate(week_blocks(two_households))
         if ROTATION[(place + 3) % 10] == 0
     ]
     metered = [
@@ -228,7 +238,7 @@ def test_original_units_recover_power_in_watts(two_households):
     present = pool.present[splits.test].numpy()
     watts = offset + scale * pool.x[splits.test][..., 0].numpy()
     test = parts[3]
-    by_origin = dict(zip(windows.day_groups(test, 24).tolist(), test.power, strict=True))
+    by_origin = dict(zip(test.days.tolist(), test.power, strict=True))
     for row, group in enumerate(pool.group[splits.test].tolist()):
         np.testing.assert_allclose(
             watts[row][present[row]], by_origin[group][present[row]], rtol=1e-4, atol=1e-2
@@ -249,7 +259,7 @@ def test_test_days_do_not_influence_the_other_splits(two_households, monkeypatch
     """Altering power and occupancy of test days does not change the other three parts."""
     config = make_config(seed=1)
     pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
-    days = set(windows.group_days(pool.group[splits.test].numpy()).tolist())
+    days = set((pool.group[splits.test].numpy() % 10**6).tolist())
     altered = []
     for own in two_households.households:
         rows = np.isin(own.dates.astype(np.int64), list(days))[:, None]

@@ -40,7 +40,7 @@ class Coins(Problem):
         defaults={"releaser_width": 8, "adversary_width": 8},
     )
 
-    def split_sizes(self, config):
+    def whole_sizes(self, config):
         return SplitSizes(200, 200, 200, 200, (3,))
 
     def fingerprint(self, config):

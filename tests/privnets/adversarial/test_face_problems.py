@@ -15,15 +15,18 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
 from privnets.adversarial.problem import ReleaseDetails
 from privnets.adversarial.problems import faces
-from privnets.adversarial.problems.faces import recognition_by_class, split_by_person
+from privnets.adversarial.problems.face_attributes import (
+    GenderEmotionProblem,
+    SubjectGenderProblem,
+)
+from privnets.adversarial.problems.faces import split_by_person
 from privnets.adversarial.problems.opening import problem_of
-from privnets.adversarial.problems.subject_gender import SubjectGenderProblem
 from privnets.adversarial.records import AttackerGuesses, KnownRows, Release, load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError
 from privnets.data.catalog import DATASETS
-from privnets.data.faces.collection import UNKNOWN, FaceLabels
+from privnets.data.faces import UNKNOWN, FaceLabels
 from privnets.statistics import estimates
 from tests.support import requires_data
 
@@ -210,15 +213,14 @@ def test_the_images_of_lfw_are_as_many_as_planned(name):
 def test_recognition_of_each_class_is_its_recall_and_its_mean_probability():
     log_p = np.log(np.array([[0.9, 0.1], [0.3, 0.7], [0.4, 0.6], [0.8, 0.2]]))
     rows = KnownRows(np.array([0, 0, 1, 1]), np.arange(4), np.zeros(4, dtype=int), np.arange(4))
-    found = recognition_by_class(
-        ("no", "yes"), AttackerGuesses(np.array([0, 0, 1, 0]), log_p), rows
-    )
+    guesses = AttackerGuesses(np.array([0, 0, 1, 0]), log_p)
+    found = GenderEmotionProblem().attacker_details(guesses, rows, np.full(2, 0.5))
     assert {name: estimate.value for name, estimate in found.items()} == pytest.approx(
         {
-            "attacker_recall/no": 1.0,
-            "attacker_probability/no": 0.6,
-            "attacker_recall/yes": 0.5,
-            "attacker_probability/yes": 0.4,
+            "attacker_recall/not_smiling": 1.0,
+            "attacker_probability/not_smiling": 0.6,
+            "attacker_recall/smiling": 0.5,
+            "attacker_probability/smiling": 0.4,
         }
     )
 

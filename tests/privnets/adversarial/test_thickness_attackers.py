@@ -19,16 +19,10 @@ from privnets.adversarial.attackers.thickness import (
     ThinThickness,
 )
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import class_frequencies
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.amnist import ROWS, digit_thresholds, scan_line_counts
-from privnets.adversarial.records import (
-    AttackView,
-    Evidence,
-    class_frequencies,
-    known_rows,
-    load_pool,
-    raw_evidence,
-)
+from privnets.adversarial.records import AttackView, Evidence, known_rows, load_pool, raw_evidence
 from privnets.data import mnist
 
 ATTACKERS = (RandomThickness, ThinThickness, ThickThickness)

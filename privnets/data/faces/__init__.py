@@ -1,1 +1,0 @@
-"""Photographs of faces with identity, gender and perhaps smile; for research only."""
