@@ -13,7 +13,7 @@ import torch
 
 from privnets import data
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.objective import Objective
+from privnets.adversarial.objectives import Objective
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import AttackerGuesses, KnownRows, load_pool

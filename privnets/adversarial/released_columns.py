@@ -104,7 +104,8 @@ class NumberColumn(BaseModel):
         if not np.isfinite(numbers).all():
             raise UserFormError("columns", f"infinite numbers in {name!r}", "finite ones")
         low, high = declared or (known.min(), known.max())
-        decimals = _decimals_of(known)
+        counts = range(_MAX_DECIMALS + 1)  # the fewest that write all numbers exactly
+        decimals = next((d for d in counts if np.array_equal(known.round(d), known)), None)
         if decimals is not None and any(round(end, decimals) != end for end in (low, high)):
             expected = f"ends with at most {decimals} decimals, as the column has"
             raise UserFormError("ranges", f"{name}: [{low:g}, {high:g}]", expected)
@@ -157,12 +158,6 @@ class NumberColumn(BaseModel):
         if self.decimals is not None:
             numbers = numbers.round(self.decimals)
         return numbers + 0.0  # no negative zero, whose sign a file would show
-
-
-def _decimals_of(numbers: NDArray[np.float64]) -> int | None:
-    """Fewest decimals that write all numbers exactly; None if more than six are needed."""
-    counts = range(_MAX_DECIMALS + 1)
-    return next((d for d in counts if np.array_equal(numbers.round(d), numbers)), None)
 
 
 class CategoryColumn(BaseModel):

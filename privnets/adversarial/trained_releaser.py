@@ -37,9 +37,8 @@ from privnets.adversarial.released_columns import ColumnChange
 from privnets.adversarial.training.releaser import Releaser
 from privnets.adversarial.training.releasers import (
     RELEASERS,
+    CopyingReleaser,
     EncoderDecoder,
-    FaderReleaser,
-    UNetReleaser,
     build_releaser,
     module_releaser,
 )
@@ -280,7 +279,14 @@ def _parse_releaser(content: bytes, name: str, factory: Factory | None) -> Train
         raise DataError(f"{name} holds no releaser that can be applied to new records.")
     try:
         description = ReleaserDescription.model_validate_json(text)
-        network = _make_network(description, factory)
+        if description.network != "torch":
+            kind: TypeAdapter[Releaser] = TypeAdapter(RELEASERS[description.network])
+            network = kind.validate_python(description.settings)
+        elif factory is None:
+            reason = "the releaser is a user's own network; name the function that makes it."
+            raise DataError(reason)
+        else:
+            network = module_releaser(factory, description.encoding.shape, description.settings)
         parameters = [tensors[str(i)][None] for i in range(len(tensors))]
         releaser = TrainedReleaser(network, parameters, description)
         _require_consistent(releaser)
@@ -289,41 +295,26 @@ def _parse_releaser(content: bytes, name: str, factory: Factory | None) -> Train
     return releaser
 
 
-def _make_network(description: ReleaserDescription, factory: Factory | None) -> Releaser:
-    settings = description.settings
-    if description.network != "torch":
-        network: Releaser = TypeAdapter(RELEASERS[description.network]).validate_python(settings)
-        return network
-    if factory is None:
-        raise DataError("the releaser is a user's own network; name the function that makes it.")
-    return module_releaser(factory, description.encoding.shape, settings)
-
-
 def _require_consistent(releaser: TrainedReleaser) -> None:
     """Raises an exception if the parameters do not fit the network and the encoding."""
     shape = releaser.description.encoding.shape
-    if max(math.prod(shape), math.prod(releaser.network.noise_shape(shape))) > _MAX_NUMBERS:
+    noise_shape = releaser.network.noise_shape(shape)
+    if max(math.prod(shape), math.prod(noise_shape)) > _MAX_NUMBERS:
         raise ValueError(f"records of shape {list(shape)} are too large.")
     if not all(bool(p.isfinite().all()) for p in releaser.parameters):
         raise ValueError("parameters must be finite.")
-    if isinstance(releaser.network, (EncoderDecoder, FaderReleaser, UNetReleaser)):
+    if isinstance(releaser.network, (EncoderDecoder, CopyingReleaser)):
         network = releaser.network
         if shape != (network.channels, network.side, network.side):
             raise ValueError(f"the network and records of shape {list(shape)} differ in size.")
-    if releaser.description.network != "torch":
-        _require_shapes(releaser)
+    if releaser.description.network != "torch":  # shapes that do not fit must take no memory
+        with torch.device("meta"):
+            secret = torch.zeros(1, 2, *shape[:1], dtype=torch.int64)
+            noise = torch.zeros(1, 2, *noise_shape)
+            batch = Minibatch(torch.zeros(1, 2, *shape), secret, noise=noise)
+            releaser.network.release([p.to("meta") for p in releaser.parameters], batch)
     if releaser.release(np.zeros((2, *shape), dtype=np.float32)).shape != (2, *shape):
         raise ValueError("parameters and encoding differ in shape.")
-
-
-def _require_shapes(releaser: TrainedReleaser) -> None:
-    """Raises an exception if the shapes of a release do not fit; allocates no memory."""
-    shape = releaser.description.encoding.shape
-    noise_shape = releaser.network.noise_shape(shape)
-    with torch.device("meta"):
-        secret = torch.zeros(1, 2, *shape[:1], dtype=torch.int64)
-        batch = Minibatch(torch.zeros(1, 2, *shape), secret, noise=torch.zeros(1, 2, *noise_shape))
-        releaser.network.release([p.to("meta") for p in releaser.parameters], batch)
 
 
 def _require_target(source: Path, target: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:

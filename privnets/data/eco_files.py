@@ -224,19 +224,17 @@ def parse_aggregated(content: bytes) -> QuarterHours:
 def _quarter_labels(cells: list[bytes], line: int) -> NDArray[np.int64]:
     if len(cells) != _DAY_SECONDS:
         raise ValueError(f"line {line} has {len(cells):,} values, expected {_DAY_SECONDS:,}")
-    labels = {cell: _second_label(cell, line) for cell in set(cells)}
+    labels = {}
+    for cell in set(cells):
+        text = cell.strip().removesuffix(b".0")
+        if text.lower() == b"nan":
+            text = b""
+        if text not in _OCCUPANCY_LABELS:
+            raise ValueError(f"line {line} holds {cell[:20]!r}; expected 0, 1, -1 or nothing")
+        labels[cell] = _OCCUPANCY_LABELS[text]
     seconds = np.array([labels[cell] for cell in cells]).reshape(_QUARTERS, _QUARTER_SECONDS)
     labelled = (seconds != MISSING).sum(axis=1)
     return majority((seconds == 1).sum(axis=1), labelled, _QUARTER_SECONDS)
-
-
-def _second_label(cell: bytes, line: int) -> int:
-    text = cell.strip().removesuffix(b".0")
-    if text.lower() == b"nan":
-        return MISSING
-    if text not in _OCCUPANCY_LABELS:
-        raise ValueError(f"line {line} holds {cell[:20]!r}; expected 0, 1, -1 or nothing")
-    return _OCCUPANCY_LABELS[text]
 
 
 def _check_file(path: Path, max_bytes: int) -> None:

@@ -87,8 +87,13 @@ def prepare(
 def _load_scaled(name: str | DataReference, identity: str) -> PreparedData:
     dataset, about = load(name), info(name)
     x: NDArray[Any] = dataset.x.astype(np.float32 if about.shape else np.float64)
-    if _is_scaled(name):
-        x = image_scores(x, about.shape[0]) if about.shape else z_scores(x)
+    if _is_scaled(name) and about.shape:  # the pixels of each channel share one scale
+        pixels = x.reshape(len(x), about.shape[0], -1)
+        scale = {"axis": (0, 2), "keepdims": True, "dtype": np.float64}
+        mean, deviation = pixels.mean(**scale), np.maximum(pixels.std(**scale), 1e-12)
+        x = ((pixels - mean.astype(np.float32)) / deviation.astype(np.float32)).reshape(x.shape)
+    elif _is_scaled(name):
+        x = z_scores(x)
     return _freeze(about, x, _target(dataset), x.var(axis=0, dtype=np.float64), identity)
 
 
@@ -139,16 +144,6 @@ def z_scores(x: NDArray[np.float64]) -> NDArray[np.float64]:
     scale = np.where(constant, 1.0, x.std(axis=0))
     scores: NDArray[np.float64] = np.where(constant, 0.0, (x - x.mean(axis=0)) / scale)
     return scores
-
-
-def image_scores(x: NDArray[np.float32], channels: int) -> NDArray[np.float32]:
-    """Scales the pixels of each channel, [N, channels * h * w], to mean 0 and deviation 1."""
-    pixels = x.reshape(len(x), channels, -1)
-    mean = pixels.mean(axis=(0, 2), keepdims=True, dtype=np.float64)
-    deviation = pixels.std(axis=(0, 2), keepdims=True, dtype=np.float64)
-    scores: NDArray[np.float32]
-    scores = (pixels - mean.astype(np.float32)) / np.maximum(deviation, 1e-12).astype(np.float32)
-    return scores.reshape(len(x), -1)
 
 
 def principal_components(

@@ -71,35 +71,32 @@ def _fetch_missing(dataset: DatasetInfo, retrieve: _Retrieve) -> list[Path]:
             f"data set {dataset.name!r} cannot be fetched: it is a folder of images. Ask "
             f"{dataset.source} for it, and unpack it in {dataset.folder}."
         )
-    if _missing_files(dataset):
-        try:
-            _fetch_locked(dataset, retrieve)
-        except OSError as error:
-            raise DataError(
-                f"cannot store data set {dataset.name!r} in {dataset.folder}: {error}. "
-                "Set PRIVNETS_DATA to a writable directory."
-            ) from error
-    return dataset.paths
-
-
-def _fetch_locked(dataset: DatasetInfo, retrieve: _Retrieve) -> None:
+    if not _missing_files(dataset):
+        return dataset.paths
     from filelock import FileLock
 
     root = dataset.folder.parent
-    root.mkdir(parents=True, exist_ok=True)
     lock = root / f".fetch-{dataset.name}.lock"
-    with FileLock(lock), tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as temporary:
-        try:
-            # Another process may have fetched some while this one waited for the lock.
-            missing = _missing_files(dataset)
-            for file in missing:
-                retrieve(file, Path(temporary, file.name))
-            dataset.folder.mkdir(exist_ok=True)
-            for file in missing:
-                os.replace(Path(temporary, file.name), dataset.folder / file.name)
-        finally:
-            # A waiting process then locks a new file; at worst two processes fetch the same data.
-            lock.unlink(missing_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(lock), tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as temporary:
+            try:
+                # Another process may have fetched some while this one waited for the lock.
+                missing = _missing_files(dataset)
+                for file in missing:
+                    retrieve(file, Path(temporary, file.name))
+                dataset.folder.mkdir(exist_ok=True)
+                for file in missing:
+                    os.replace(Path(temporary, file.name), dataset.folder / file.name)
+            finally:
+                # A waiting process then locks a new file; at worst two fetch the same data.
+                lock.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot store data set {dataset.name!r} in {dataset.folder}: {error}. "
+            "Set PRIVNETS_DATA to a writable directory."
+        ) from error
+    return dataset.paths
 
 
 def _missing_files(dataset: DatasetInfo) -> list[DataFile]:
@@ -143,22 +140,18 @@ def _open_source(source: str) -> tuple[FileSystem, str]:
     return filesystem, base.rstrip("/")
 
 
-def _source_path(filesystem: FileSystem, base: str, folder: str, name: str) -> str:
-    """Path of a file in the source: in the data set's folder if there is one, else at the top."""
-    from pyarrow import fs
-
-    path = f"{base}/{folder}/{name}"
-    try:
-        exists = filesystem.get_file_info(path).type == fs.FileType.File
-    except OSError as error:
-        raise DataError(f"cannot read {base}: {error}. Nothing was changed.") from error
-    return path if exists else f"{base}/{name}"
-
-
 def _copy_file(
     file: DataFile, filesystem: FileSystem, base: str, folder: str, target: Path
 ) -> None:
-    path = _source_path(filesystem, base, folder, file.name)
+    """Copies a file that is in the data set's folder of the source, or else at its top."""
+    from pyarrow import fs
+
+    path = f"{base}/{folder}/{file.name}"
+    try:
+        if filesystem.get_file_info(path).type != fs.FileType.File:
+            path = f"{base}/{file.name}"
+    except OSError as error:
+        raise DataError(f"cannot read {base}: {error}. Nothing was changed.") from error
     try:
         with filesystem.open_input_stream(path) as source:
             _store(file, target, iter(lambda: source.read(_CHUNK_BYTES), b""), path)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         gaussian_mechanism_delta,
         gaussian_mechanism_sigma,
         gaussian_noise_advantage_bound,
-        gaussian_noise_rho_kl_bound,
         membership_advantage_bound,
         privacy_advantage_bound,
         release_bound,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
         sibson_mutual_information,
     )
     from privnets.measures.filters import best_linear_loss
-    from privnets.measures.gaussian import gaussian_jeffreys, gaussian_kl
     from privnets.measures.mixture import DATA_STD, FilterInformation, filter_information, joint_us
 
 __all__ = [
@@ -46,12 +44,9 @@ __all__ = [
     "best_linear_loss",
     "best_loss",
     "filter_information",
-    "gaussian_jeffreys",
-    "gaussian_kl",
     "gaussian_mechanism_delta",
     "gaussian_mechanism_sigma",
     "gaussian_noise_advantage_bound",
-    "gaussian_noise_rho_kl_bound",
     "joint_us",
     "kl_divergence",
     "membership_advantage_bound",
@@ -63,7 +58,7 @@ __all__ = [
     "sibson_mutual_information",
 ]
 
-_MODULES = ("entropies", "bounds", "gaussian", "mixture", "filters", "best_release")
+_MODULES = ("entropies", "bounds", "mixture", "filters", "best_release")
 
 
 def __getattr__(name: str) -> object:

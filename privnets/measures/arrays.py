@@ -17,7 +17,13 @@ Given = TypeVar("Given")
 
 def real(values: Tensor | NDArray[Any] | float, name: str) -> Tensor:
     """Converts values to a float64 tensor."""
-    tensor = values if isinstance(values, Tensor) else _from_numpy(np.asarray(values), name)
+    if isinstance(values, Tensor):
+        tensor = values
+    else:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"{name} must hold real numbers; got {array.dtype}.")
+        tensor = torch.from_numpy(array.astype(np.float64))
     if tensor.is_complex():
         raise ValueError(f"{name} must hold real numbers; got {tensor.dtype}.")
     tensor = tensor.to(torch.float64)
@@ -69,7 +75,12 @@ def distribution(values: Tensor | NDArray[Any], name: str, axes: tuple[str, ...]
         raise ValueError(f"{name} must be non-negative; got {float(table.min())!r}.")
     dims = tuple(range(-len(axes), 0))
     total = table.sum(dims, keepdim=True)
-    wrong = ~((total - 1).abs() <= _tolerance(values))
+    precision: float = np.finfo(np.float64).eps.item()
+    if isinstance(values, Tensor) and values.is_floating_point():
+        precision = torch.finfo(values.dtype).eps
+    elif isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        precision = np.finfo(values.dtype).eps.item()
+    wrong = ~((total - 1).abs() <= math.sqrt(precision))
     if wrong.any():
         raise ValueError(
             f"{name} must sum to 1 over [{', '.join(axes)}]; got {float(total[wrong][0])!r}."
@@ -103,18 +114,3 @@ def as_given(result: Tensor, *given: Given | float) -> Given:
     elif not any(isinstance(value, Tensor) for value in given):
         converted = result.detach().numpy()[()]
     return cast(Given, converted)
-
-
-def _from_numpy(array: NDArray[Any], name: str) -> Tensor:
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold real numbers; got {array.dtype}.")
-    return torch.from_numpy(array.astype(np.float64))
-
-
-def _tolerance(values: object) -> float:
-    precision: float = np.finfo(np.float64).eps.item()
-    if isinstance(values, Tensor) and values.is_floating_point():
-        precision = torch.finfo(values.dtype).eps
-    elif isinstance(values, np.ndarray) and values.dtype.kind == "f":
-        precision = np.finfo(values.dtype).eps.item()
-    return math.sqrt(precision)

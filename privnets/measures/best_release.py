@@ -60,7 +60,19 @@ def best_loss(dependence: float, tradeoff: float) -> float:
         A lower bound by duality, which a release attains up to 1e-12.
     """
     k, a = _below_one(dependence), _within(tradeoff, "tradeoff", 1)
-    leakage, censored = _erasure_channel(k, _best_erasure(k, a))
+
+    def slope(erasure: float) -> float:
+        """Slope of the loss, which is convex along the family."""
+        leakage, censored = _erasure_channel(k, erasure)
+        unlike = max(0.5, 1 - _share(k / 2, (1 - k / 2) * (1 - erasure)))
+        leakage_slope = -math.log(2) - math.log(unlike)
+        return (1 - a) * censored * math.log(2) + a * leakage * leakage_slope
+
+    best, top = 0.0, _largest_erasure(k)
+    if slope(0) < 0:
+        is_top = slope(top) <= 0
+        best = top if is_top else float(brentq(slope, 0, top, xtol=1e-15, rtol=1e-15))
+    leakage, censored = _erasure_channel(k, best)
     slopes = 2 * a * leakage, 2 * (1 - a) * censored
     if sum(slopes) == 0:
         return 0.0
@@ -91,23 +103,10 @@ def _erasure_channel(k: float, erasure: float) -> tuple[float, float]:
     """Computes I(S;Q) and I(U;X|Q) of a channel."""
     alike, unlike = k / 2, (1 - k / 2) * (1 - erasure)
     erased = (1 - k / 2) * erasure * math.log(2)
-    secret = (alike + unlike) * _binary_entropy(_share(alike, unlike)) + erased
+    share = _share(alike, unlike)
+    entropy = -sum(x * math.log(x) for x in (share, 1 - share) if x > 0)
+    secret = (alike + unlike) * entropy + erased
     return max(math.log(2) - secret, 0.0), erased
-
-
-def _best_erasure(k: float, a: float) -> float:
-    """Erasure probability with the least loss, which is convex along the family."""
-
-    def slope(erasure: float) -> float:
-        leakage, censored = _erasure_channel(k, erasure)
-        unlike = max(0.5, 1 - _share(k / 2, (1 - k / 2) * (1 - erasure)))
-        leakage_slope = -math.log(2) - math.log(unlike)
-        return (1 - a) * censored * math.log(2) + a * leakage * leakage_slope
-
-    top = _largest_erasure(k)
-    if slope(0) >= 0:
-        return 0.0
-    return top if slope(top) <= 0 else float(brentq(slope, 0, top, xtol=1e-15, rtol=1e-15))
 
 
 def _support(k: float, weight: float) -> float:
@@ -130,7 +129,3 @@ def _support(k: float, weight: float) -> float:
 def _share(part: float, other: float) -> float:
     """Share of a part in the sum of two, or 0."""
     return part / (part + other) if part > 0 else 0.0
-
-
-def _binary_entropy(p: float) -> float:
-    return -sum(x * math.log(x) for x in (p, 1 - p) if x > 0)

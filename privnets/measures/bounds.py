@@ -9,11 +9,9 @@ record, as training sets with and without a record do if they have equal sizes.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from numpy.polynomial.legendre import leggauss
-from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.measures.arrays import (
@@ -110,23 +108,11 @@ def gaussian_noise_advantage_bound(sensitivity: Number | float, sigma: Number | 
     Returns:
         In [0, 1]; without noise 1, or 0 if the sensitivity is 0.
     """
-    bound = torch.erf(_distance(sensitivity, sigma) / math.sqrt(8))
-    return as_given(bound, sensitivity, sigma)
-
-
-def gaussian_noise_rho_kl_bound(sensitivity: Number | float, sigma: Number | float) -> Number:
-    """Largest rho_KL with added noise N(0, sigma^2 I): (sensitivity / sigma)^2.
-
-    Noise never increases rho_KL, so its value without noise is a bound as well.
-
-    Args:
-        sensitivity: Largest L2 change of the parameters by replacing one record, in [0, inf].
-        sigma: Standard deviation of the noise, in [0, inf); broadcast against `sensitivity`.
-
-    Returns:
-        Nats, in [0, inf]; without noise inf, or 0 if the sensitivity is 0.
-    """
-    return as_given(_distance(sensitivity, sigma).square(), sensitivity, sigma)
+    shift = in_range(sensitivity, "sensitivity", 0, math.inf)
+    noise = in_range(sigma, "sigma", 0, math.inf, open_high=True)
+    batch_shape(sensitivity=shift.shape, sigma=noise.shape)
+    distance = torch.where(shift > 0, shift / torch.where(shift > 0, noise, 1), 0)
+    return as_given(torch.erf(distance / math.sqrt(8)), sensitivity, sigma)
 
 
 def gaussian_mechanism_sigma(
@@ -150,9 +136,16 @@ def gaussian_mechanism_sigma(
     failure = in_range(delta, "delta", 0, 1, open_low=True, open_high=True)
     scale = in_range(sensitivity, "sensitivity", 0, math.inf, open_high=True)
     batch_shape(epsilon=budget.shape, delta=failure.shape, sensitivity=scale.shape)
-    with torch.no_grad():
-        sigma = scale * _smallest_sigma(budget, failure)
-    return as_given(sigma, epsilon, delta, sensitivity)
+    with torch.no_grad():  # bisects at sensitivity 1, geometrically at first
+        target = failure.log()
+        low = torch.full_like(budget + failure, 1e-300)
+        high = torch.full_like(low, 1e308)
+        for _ in range(_HALVINGS):
+            middle = torch.where(high > 2 * low, low.sqrt() * high.sqrt(), low + (high - low) / 2)
+            is_private = _log_delta(budget, middle) <= target
+            low = torch.where(is_private, low, middle)
+            high = torch.where(is_private, middle, high)
+    return as_given(scale * high, epsilon, delta, sensitivity)
 
 
 def gaussian_mechanism_delta(
@@ -186,29 +179,6 @@ def _newton(t: Tensor, root: Tensor) -> Tensor:
     return t - (value - root) / torch.where(t > 0, slope, 1)
 
 
-def _distance(
-    sensitivity: Tensor | NDArray[Any] | float, sigma: Tensor | NDArray[Any] | float
-) -> Tensor:
-    """Sensitivity in standard deviations of the noise; 0 if the sensitivity is 0."""
-    shift = in_range(sensitivity, "sensitivity", 0, math.inf)
-    noise = in_range(sigma, "sigma", 0, math.inf, open_high=True)
-    batch_shape(sensitivity=shift.shape, sigma=noise.shape)
-    return torch.where(shift > 0, shift / torch.where(shift > 0, noise, 1), 0)
-
-
-def _smallest_sigma(epsilon: Tensor, delta: Tensor) -> Tensor:
-    """Bisects at sensitivity 1, geometrically at first; returns the upper, private end."""
-    target = delta.log()
-    low = torch.full_like(epsilon + delta, 1e-300)
-    high = torch.full_like(low, 1e308)
-    for _ in range(_HALVINGS):
-        middle = torch.where(high > 2 * low, low.sqrt() * high.sqrt(), low + (high - low) / 2)
-        is_private = _log_delta(epsilon, middle) <= target
-        low = torch.where(is_private, low, middle)
-        high = torch.where(is_private, middle, high)
-    return high
-
-
 def _log_delta(epsilon: Tensor, sigma: Tensor) -> Tensor:
     """Logarithm of the smallest delta at sensitivity 1.
 
@@ -221,7 +191,11 @@ def _log_delta(epsilon: Tensor, sigma: Tensor) -> Tensor:
     # Beyond 60, phi(x) alone makes delta 0 in float64.
     bounded = start.clamp(max=60)
     log_density = -start.square() / 2 - math.log(2 * math.pi) / 2
-    decrease = _mills_decrease(bounded, step.clamp(max=1))
+    # m(x) - m(x + h) by quadrature, for x >= -1/2 and h <= 1.
+    width = step.clamp(max=1)
+    nodes, weights = bounded.new_tensor((_NODES + 1) / 2), bounded.new_tensor(_WEIGHTS / 2)
+    t = bounded.clamp(min=-0.5).unsqueeze(-1) + width.unsqueeze(-1) * nodes
+    decrease = width * ((1 - t * _mills(t)) * weights).sum(-1)
     by_integral = log_density + decrease.log()
     tail = torch.special.log_ndtr(-bounded)
     near = -bounded.square() / 2 - math.log(2 * math.pi) / 2 - tail
@@ -234,10 +208,3 @@ def _mills(x: Tensor) -> Tensor:
     """Mills' ratio of the standard Gaussian, Phi(-x) / phi(x)."""
     scaled: Tensor = torch.special.erfcx(x / math.sqrt(2))
     return math.sqrt(math.pi / 2) * scaled
-
-
-def _mills_decrease(x: Tensor, step: Tensor) -> Tensor:
-    """Computes m(x) - m(x + step) by quadrature of 1 - t m(t), for x >= -1/2 and step <= 1."""
-    nodes, weights = x.new_tensor((_NODES + 1) / 2), x.new_tensor(_WEIGHTS / 2)
-    t = x.clamp(min=-0.5).unsqueeze(-1) + step.unsqueeze(-1) * nodes
-    return step * ((1 - t * _mills(t)) * weights).sum(-1)

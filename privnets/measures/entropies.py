@@ -149,36 +149,19 @@ def _power_mean(joint: Tensor, log_density: Tensor, log_weight: Tensor, alpha: f
     """
     if alpha == 1:
         return (joint * log_density).sum((-2, -1))
+    support, seen = joint > 0, joint.sum(-2)
     if abs(alpha - 1) < _NEAR_ONE:
-        return _power_mean_near_one(joint, log_density, alpha)
+        powers = torch.expm1((alpha - 1) * log_density)
+        inner = torch.log1p((_posterior(joint) * powers).sum(-2)) / alpha
+        outer = torch.log1p((seen * torch.expm1(inner)).sum(-1))
+        return alpha / (alpha - 1) * outer
     if alpha > 1:
-        return _power_mean_above_one(joint, log_density, log_weight, alpha)
-    return _power_mean_below_one(joint, log_density, log_weight, alpha)
-
-
-def _power_mean_near_one(joint: Tensor, log_density: Tensor, alpha: float) -> Tensor:
-    powers = torch.expm1((alpha - 1) * log_density)
-    inner = torch.log1p((_posterior(joint) * powers).sum(-2)) / alpha
-    outer = torch.log1p((joint.sum(-2) * torch.expm1(inner)).sum(-1))
-    return alpha / (alpha - 1) * outer
-
-
-def _power_mean_above_one(
-    joint: Tensor, log_density: Tensor, log_weight: Tensor, alpha: float
-) -> Tensor:
-    support, seen = joint > 0, joint.sum(-2)
-    inner = _largest(log_density, support, -2)
-    if not math.isinf(alpha):
-        below = alpha * (log_density - inner.unsqueeze(-2))
-        inner = inner + _log_sum(log_weight + below, support, -2) / alpha
-    return _log_sum(_log(seen) + inner, seen > 0, -1) / (1 - 1 / alpha)
-
-
-def _power_mean_below_one(
-    joint: Tensor, log_density: Tensor, log_weight: Tensor, alpha: float
-) -> Tensor:
+        inner = _largest(log_density, support, -2)
+        if not math.isinf(alpha):
+            below = alpha * (log_density - inner.unsqueeze(-2))
+            inner = inner + _log_sum(log_weight + below, support, -2) / alpha
+        return _log_sum(_log(seen) + inner, seen > 0, -1) / (1 - 1 / alpha)
     # Inner logarithms keep the factor alpha, since they would overflow for alpha near 0.
-    support, seen = joint > 0, joint.sum(-2)
     inner = alpha * _log(seen) + _log_sum(log_weight + alpha * log_density, support, -2)
     top = _largest(inner, seen > 0, -1)
     if alpha == 0:

@@ -84,20 +84,19 @@ def best_linear_loss(
     problems, index = torch.unique(
         torch.stack([k, a, (noise > 0).double()]), dim=1, return_inverse=True
     )
-    loss, best = _solve(*problems)
-    loss, best = loss[index], best[index]
-    theta = _undo_whitening(best[:, 1:], noise[:, None])[..., None] * _rotation(best[:, 0])
-    return loss.view(shape).numpy()[()], theta.view(*shape, 2, 2).numpy()
-
-
-def _solve(k: Tensor, a: Tensor, noisy: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the losses [n] and shapes [n, 3] of the best filters."""
+    k, a, noisy = problems
     loss, best = torch.empty_like(k), torch.empty(len(k), 3, dtype=torch.float64)
     for mask, search in ((noisy > 0, _best_noisy), (noisy == 0, _best_noiseless)):
         if mask.any():
             filters = search(k[mask], a[mask])
             loss[mask], best[mask] = filters.loss, filters.shapes
-    return loss, best
+    loss, best = loss[index], best[index]
+    # Singular values of theta for these gains; without noise, 1 for any positive gain.
+    gains, width = best[:, 1:], noise[:, None]
+    noisy = width * gains / torch.sqrt(1 - (DATA_STD * gains.clamp(max=_MAX_GAIN)) ** 2)
+    values = torch.where(width > 0, noisy, (gains > 0).double())
+    theta = values[..., None] * _rotation(best[:, 0])
+    return loss.view(shape).numpy()[()], theta.view(*shape, 2, 2).numpy()
 
 
 @dataclass(frozen=True)
@@ -317,9 +316,3 @@ def _rotation(angle: Tensor) -> Tensor:
     cosine, sine = angle.cos(), angle.sin()
     rows = torch.stack([cosine, sine], dim=-1), torch.stack([-sine, cosine], dim=-1)
     return torch.stack(rows, dim=-2)
-
-
-def _undo_whitening(gain: Tensor, noise: Tensor) -> Tensor:
-    """Singular values of theta for given gains; without noise, 1 for any positive gain."""
-    noisy = noise * gain / torch.sqrt(1 - (DATA_STD * gain.clamp(max=_MAX_GAIN)) ** 2)
-    return torch.where(noise > 0, noisy, (gain > 0).double())

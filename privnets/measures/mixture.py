@@ -96,7 +96,9 @@ def filter_information(
     Returns:
         Three values of shape [...]; leading dimensions are broadcast.
     """
-    matrix, noise = _matrix(theta), in_range(sigma, "sigma", 0, math.inf, open_high=True)
+    matrix, noise = finite(theta, "theta"), in_range(sigma, "sigma", 0, math.inf, open_high=True)
+    if matrix.shape[-2:] != (2, 2):
+        raise ValueError(f"theta must have shape [..., 2, 2]; got {list(matrix.shape)}.")
     cells = _cells(joint)
     batch_shape(theta=matrix.shape[:-2], sigma=noise.shape, joint=cells.shape[:-2])
     utility_left, secret_left = conditional_entropies(whiten(matrix, noise), cells)
@@ -175,7 +177,10 @@ def _integrate(means: Tensor, joint: Tensor, nodes: Tensor, weights: Tensor) -> 
     mass = joint.flatten(-2)
     to_utility, to_secret = (means[:, None, :, bit] * steps[:, bit, None] for bit in (0, 1))
     cross = torch.exp(-(to_utility * to_secret).sum(-1))[..., None]
-    utility, secret = (_relative_density(to, nodes) for to in (to_utility, to_secret))
+    utility, secret = (  # density at offset `to`, relative to that at 0, at nodes [b, cells, n]
+        torch.exp(-(to @ nodes.mT) - to.square().sum(-1, keepdim=True) / 2)
+        for to in (to_utility, to_secret)
+    )
     both = utility * secret * (mass[:, numbers ^ 3][..., None] * cross)
     utility = utility * mass[:, numbers ^ 2][..., None]
     secret = secret * mass[:, numbers ^ 1][..., None]
@@ -184,11 +189,6 @@ def _integrate(means: Tensor, joint: Tensor, nodes: Tensor, weights: Tensor) -> 
     utility_left = (torch.log1p((utility + both) / (safe + secret)) @ weights * own).sum(-1)
     secret_left = (torch.log1p((secret + both) / (safe + utility)) @ weights * own).sum(-1)
     return torch.stack([utility_left, secret_left]) * (2 if mirrored else 1)
-
-
-def _relative_density(offset: Tensor, nodes: Tensor) -> Tensor:
-    """Density ratio of unit Gaussians at offsets [..., d] to that at 0, at nodes: [..., n]."""
-    return torch.exp(-(offset @ nodes.mT) - offset.square().sum(-1, keepdim=True) / 2)
 
 
 @cache
@@ -201,13 +201,6 @@ def _rule(device: torch.device, rough: bool, dimensions: int) -> tuple[Tensor, T
     inside = squares <= radius**2
     weights = torch.exp(-squares[inside] / 2)
     return nodes[inside].to(device), (weights / weights.sum()).to(device)
-
-
-def _matrix(theta: Tensor | NDArray[Any]) -> Tensor:
-    matrix = finite(theta, "theta")
-    if matrix.shape[-2:] != (2, 2):
-        raise ValueError(f"theta must have shape [..., 2, 2]; got {list(matrix.shape)}.")
-    return matrix
 
 
 def _cells(joint: Tensor | NDArray[Any]) -> Tensor:

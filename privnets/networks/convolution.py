@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, fold, leaky_relu
 
-from privnets.networks.forms import fastest_forms
+from privnets.networks.devices import cast_inputs, fastest_forms
 from privnets.networks.layers import GAINS, SLOPE, dense, gaussian_weights, initial_dense, leaky
-from privnets.networks.precision import cast_inputs
 
 _FEW_NUMBERS: Final = 2**13  # of an image times channels of the first layer
 

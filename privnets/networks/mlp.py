@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from privnets.networks.devices import cast_inputs
 from privnets.networks.layers import ACTIVATIONS, GAINS, Activation, ActivationName, initial_dense
-from privnets.networks.precision import cast_inputs
 
 # Up to this many features, a transposed copy costs a tenth of the time that it saves.
 _MAX_COPIED_FEATURES = 16

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from privnets.networks.forms import fastest_forms
-from privnets.networks.precision import cast_inputs
+from privnets.networks.devices import cast_inputs, fastest_forms
 from privnets.networks.training import differentiable
 
 Tensors: TypeAlias = Mapping[str, Tensor]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privnets.networks.forms import fastest_forms
+from privnets.networks.devices import fastest_forms
 from privnets.networks.layers import dense, initial_dense, uniform_weights
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from scipy import integrate, stats
+from torch.distributions import MultivariateNormal, kl_divergence
 
-from privnets import measures
 from privnets.membership import leakage
 from privnets.membership.leakage import Sides, shared_sides
 
@@ -23,9 +23,8 @@ def paired_sides(with_record: torch.Tensor, without: torch.Tensor, noise: float)
 
 
 def _jeffreys(mean: torch.Tensor, cov0: torch.Tensor, cov1: torch.Tensor) -> float:
-    zero = torch.zeros_like(mean)
-    forth = measures.gaussian_kl(mean, cov1, zero, cov0)
-    return float(forth + measures.gaussian_kl(zero, cov0, mean, cov1))
+    one, other = MultivariateNormal(mean, cov1), MultivariateNormal(torch.zeros_like(mean), cov0)
+    return float(kl_divergence(one, other) + kl_divergence(other, one))
 
 
 def _standard_errors(values: torch.Tensor, truth: float) -> float:

@@ -21,11 +21,11 @@ from privnets.adversarial.training.releasers import (
     UNetReleaser,
 )
 from privnets.networks.convolution import ConvolutionalClassifier
+from privnets.networks.devices import computed_in
 from privnets.networks.image_classifiers import wide_resnet, xception
 from privnets.networks.layers import stack_parameters
 from privnets.networks.mlp import Perceptron
 from privnets.networks.module_stacks import ImageClassifier, ModuleStack
-from privnets.networks.precision import computed_in
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
 from privnets.networks.unet import UNet
 

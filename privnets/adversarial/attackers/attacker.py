@@ -170,11 +170,9 @@ def released_part(exposure: AttackView, sees_side: bool) -> Part:
 
 def public_tables(evidence: Evidence) -> Tables:
     """Facts about each step that are known without a release: its place and side information."""
-    return Tables(*map(_public_part, evidence.splits))
-
-
-def _public_part(exposure: AttackView) -> Part:
-    return _step_table(_step_places(exposure), exposure, known_rows(exposure), sees_side=True)
+    return Tables(
+        *(_step_table(_step_places(s), s, known_rows(s), sees_side=True) for s in evidence.splits)
+    )
 
 
 def _step_table(steps: Matrix, exposure: AttackView, rows: KnownRows, sees_side: bool) -> Part:
@@ -200,19 +198,14 @@ def _step_features(exposure: AttackView) -> Matrix:
     if exposure.present is not None:
         present = exposure.present.cpu().numpy()
     steps = z.shape[1]
-    columns = _neighbour_values(z, present)
+    whole = _window_statistics(z, present, steps)
+    # Values up to four steps away; the sequence's mean where there is none.
+    margin = (_NEIGHBOUR_STEPS, _NEIGHBOUR_STEPS)
+    padded = np.pad(np.where(present, z, whole[0]), ((0, 0), margin), mode="edge")
+    columns = [padded[:, shift : shift + steps] for shift in range(2 * _NEIGHBOUR_STEPS + 1)]
     for divisor in _WINDOW_DIVISORS:
         columns += _window_statistics(z, present, max(1, steps // divisor))
-    columns += _window_statistics(z, present, steps)
-    return np.stack(columns, axis=2).astype(np.float32)
-
-
-def _neighbour_values(z: Matrix, present: NDArray[np.bool_]) -> list[Matrix]:
-    """Values up to four steps away; the sequence's mean where there is none."""
-    mean = _window_statistics(z, present, z.shape[1])[0]
-    margin = (_NEIGHBOUR_STEPS, _NEIGHBOUR_STEPS)
-    padded = np.pad(np.where(present, z, mean), ((0, 0), margin), mode="edge")
-    return [padded[:, shift : shift + z.shape[1]] for shift in range(2 * _NEIGHBOUR_STEPS + 1)]
+    return np.stack([*columns, *whole], axis=2).astype(np.float32)
 
 
 def _window_statistics(z: Matrix, present: NDArray[np.bool_], reach: int) -> list[Matrix]:

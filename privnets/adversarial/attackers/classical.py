@@ -84,11 +84,12 @@ class TableAttacker(ReleaseAttacker):
         See `ReleaseAttacker.fit`.
         """
         name = self.metric_name(view)
-        best, draws = self._train(name, view.tables, seed), 1
+        purpose = f"attacker:{name}"
+        best, draws = self.train(view.tables, generator(seed, purpose)), 1
         most = min(view.most_draws, self.most_draws)
         truth = view.tables.validation.rows.secret
         while 2 * draws <= most:
-            model = self._train(name, view.redrawn(2 * draws), seed)
+            model = self.train(view.redrawn(2 * draws), generator(seed, purpose))
             gain = _loss(best.validation, truth) - _loss(model.validation, truth)
             if gain > 0:
                 best, draws = model, 2 * draws
@@ -101,10 +102,7 @@ class TableAttacker(ReleaseAttacker):
 
         `name` is that of the posterior and of its random draws.
         """
-        return _posterior(name, self._train(name, tables, seed))
-
-    def _train(self, name: str, tables: Tables, seed: int) -> FittedModel:
-        return self.train(tables, generator(seed, f"attacker:{name}"))
+        return _posterior(name, self.train(tables, generator(seed, f"attacker:{name}")))
 
     @abstractmethod
     def train(self, tables: Tables, random: np.random.Generator) -> FittedModel:
@@ -149,7 +147,9 @@ class NearestNeighbours(TableAttacker):
         """Chooses the number of neighbours on scaled columns; see `TableAttacker.train`."""
         attack, validation, test = _scale_columns(tables)
         if tables.is_image:
-            attack, validation, test = _principal_components(attack, validation, test)
+            components = min(_COMPONENTS, *attack.shape)
+            pca = PCA(components, svd_solver="covariance_eigh").fit(attack)
+            attack, validation, test = map(pca.transform, (attack, validation, test))
         # Records are in the order of their classes, which must not decide between equal distances.
         chosen = random.permutation(len(attack))[:_MAX_NEIGHBOUR_RECORDS]
         attack, secret = attack[chosen], tables.attack.rows.secret[chosen]
@@ -219,14 +219,6 @@ def _scale_columns(tables: Tables) -> tuple[Matrix, Matrix, Matrix]:
         (part.x - mean) / std for part in (tables.attack, tables.validation, tables.test)
     )
     return attack, validation, test
-
-
-def _principal_components(
-    attack: Matrix, validation: Matrix, test: Matrix
-) -> tuple[Matrix, Matrix, Matrix]:
-    components = min(_COMPONENTS, *attack.shape)
-    pca = PCA(components, svd_solver="covariance_eigh").fit(attack)
-    return pca.transform(attack), pca.transform(validation), pca.transform(test)
 
 
 def _classes(part: Part) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,9 +117,19 @@ def train_until_converged(
         Share of the work done, in (0, 1].
     """
     stack = _ClassifierStack(task)
-    for taken in stack.train_to(most_steps):
-        yield taken / most_steps
-    return stack.best_classifiers(most_steps)
+    while stack.step < most_steps and len(stack.place):
+        interval = max(stack.interval, int(_INTERVAL_SHARE * stack.step))
+        stack.advance(min(stack.step + interval, most_steps))
+        yield stack.step / most_steps
+    monitor = stack.monitor
+    steps = np.geomspace(min(stack.interval, most_steps), most_steps, _CURVE_STEPS)
+    return FittedClassifiers(
+        monitor.best,
+        monitor.loss,
+        tuple(monitor.remaining_gains().tolist()),
+        tuple(stack.draws),
+        monitor.curves(np.unique(steps.round())),
+    )
 
 
 @torch.no_grad()
@@ -139,89 +149,62 @@ def log_probabilities(
     return torch.cat([architecture.forward(parameters, p).log_softmax(-1) for p in parts], 1)
 
 
-def _rows_with_label(records: LabelledStack, rows: Tensor) -> NDArray[np.int64]:
-    """A member's records with a label to learn from; all if none has one."""
-    is_known = (records.label[rows] != MISSING).view(len(rows), -1).any(1)
-    chosen: NDArray[np.int64] = (rows[is_known] if is_known.any() else rows).cpu().numpy()
-    return chosen
-
-
-def _draw_batches(
-    random: np.random.Generator, rows: NDArray[np.int64], steps: int, batch_size: int
-) -> NDArray[np.int64]:
-    """Minibatches [steps, batch_size] in shuffled passes over a member's records."""
-    passes = -(-steps * batch_size // len(rows))
-    order = np.concatenate([random.permutation(rows) for _ in range(passes)])
-    return order[: steps * batch_size].reshape(steps, batch_size)
-
-
 class _ClassifierStack:
-    """Classifiers in training; converged members leave, so that the others train faster."""
+    """Classifiers in training; converged members leave, so that the others train faster.
+
+    Attributes:
+        step: Steps taken.
+        place: Place in the task of each member that is still in training.
+        interval: Steps between the first evaluations.
+        draws: Different inputs that each member of the task was trained on.
+    """
 
     def __init__(self, task: TrainingTask) -> None:
-        self._task, self._step, self._passes = task, 0, 0
+        self._task, self.step, self._passes = task, 0, 0
         device, members = task.training.x.device, len(task.seeds)
-        self._place = torch.arange(members, device=device)  # in the task, of each member
+        self.place = torch.arange(members, device=device)
         self._randoms = [generator(seed, task.purpose) for seed in task.seeds]
-        self._rows = [_rows_with_label(task.training, rows) for rows in task.training.rows]
+        self._rows = []  # of each member, with a label to learn from; all if none has one
+        for rows in task.training.rows:
+            known = (task.training.label[rows] != MISSING).view(len(rows), -1).any(1)
+            self._rows.append((rows[known] if known.any() else rows).cpu().numpy())
         self._pass_steps = -(-task.training.rows.shape[1] // task.batch_size)
-        self._interval = min(max(self._pass_steps, _MIN_INTERVAL), _MAX_INTERVAL)
-        self._draws = [1] * members
+        self.interval = min(max(self._pass_steps, _MIN_INTERVAL), _MAX_INTERVAL)
+        self.draws = [1] * members
         networks = [task.architecture.initial(random) for random in self._randoms]
         parameters = [p.to(device) for p in stack_parameters(networks)]
         self._average = [p.clone() for p in parameters]
-        self._monitor = _ConvergenceMonitor(parameters)
+        self.monitor = _ConvergenceMonitor(parameters)
         rates = torch.full((members,), _LEARNING_RATE, device=device)
         self._optimiser = StackedAdam(parameters, rates)
         self._batches = torch.empty(0, members, task.batch_size, dtype=torch.int64)
 
-    def train_to(self, end: int) -> Iterator[int]:
-        """Trains up to a step; yields the number of steps taken at each evaluation."""
-        while self._step < end and len(self._place):
-            interval = max(self._interval, int(_INTERVAL_SHARE * self._step))
-            self._take_steps(min(interval, end - self._step))
-            self._evaluate()
-            yield self._step
-
-    def best_classifiers(self, most_steps: int) -> FittedClassifiers:
-        steps = np.geomspace(min(self._interval, most_steps), most_steps, _CURVE_STEPS)
-        return FittedClassifiers(
-            self._monitor.best,
-            self._monitor.loss,
-            tuple(self._monitor.remaining_gains().tolist()),
-            tuple(self._draws),
-            self._monitor.curves(np.unique(steps.round())),
-        )
-
-    def _take_steps(self, count: int) -> None:
-        end = self._step + count
-        while self._step < end:
+    def advance(self, end: int) -> None:
+        """Trains up to a step, and evaluates there."""
+        while self.step < end:
             if not len(self._batches):
                 self._begin_pass()
-            now, self._batches = self._batches.tensor_split([end - self._step])
+            now, self._batches = self._batches.tensor_split([end - self.step])
             for batch in now:
                 self._take_step(batch)
+        self._evaluate()
 
     def _begin_pass(self) -> None:
         """Draws the minibatches of a pass over the records, and fresh inputs after the first."""
-        members = self._place.tolist()
-        if self._passes:
-            self._redraw_inputs(members)
+        task, members = self._task, self.place.tolist()
+        for i in members if self._passes and task.redraws else ():
+            if (redraw := task.redraws[i]) is not None:
+                rows, drawn = task.training.rows[i], redraw(f"{task.purpose} {self._passes}")
+                self.draws[i] += not torch.equal(task.training.x[rows], drawn)
+                task.training.x[rows] = drawn
         self._passes += 1
-        pairs = zip(self._randoms, members, strict=True)
-        batches = [
-            _draw_batches(random, self._rows[i], self._pass_steps, self._task.batch_size)
-            for random, i in pairs
-        ]
-        self._batches = torch.from_numpy(np.stack(batches, 1)).to(self._place.device)
-
-    def _redraw_inputs(self, members: Sequence[int]) -> None:
-        training, redraws = self._task.training, self._task.redraws
-        for i in members if redraws else ():
-            if (redraw := redraws[i]) is not None:
-                rows, drawn = training.rows[i], redraw(f"{self._task.purpose} {self._passes}")
-                self._draws[i] += not torch.equal(training.x[rows], drawn)
-                training.x[rows] = drawn
+        batches = []
+        for random, i in zip(self._randoms, members, strict=True):
+            count = self._pass_steps * task.batch_size
+            passes = -(-count // len(self._rows[i]))
+            order = np.concatenate([random.permutation(self._rows[i]) for _ in range(passes)])
+            batches.append(order[:count].reshape(self._pass_steps, task.batch_size))
+        self._batches = torch.from_numpy(np.stack(batches, 1)).to(self.place.device)
 
     def _take_step(self, batch: Tensor) -> None:
         training, parameters = self._task.training, self._optimiser.parameters
@@ -230,28 +213,25 @@ class _ClassifierStack:
             loss = cross_entropy(logits, training.label[batch]).sum()
             gradients = torch.autograd.grad(loss, parameters)
         self._optimiser.step(gradients)
-        self._step += 1
-        weight = (1 + _AVERAGE_POWER) / (self._step + _AVERAGE_POWER)
+        self.step += 1
+        weight = (1 + _AVERAGE_POWER) / (self.step + _AVERAGE_POWER)
         torch._foreach_lerp_(self._average, parameters, weight)
 
-    def _validation_loss(self) -> Tensor:
-        validation = self._task.validation
-        rows = validation.rows[self._place]
-        log_p = log_probabilities(self._task.architecture, self._average, validation.x, rows)
-        return cross_entropy(log_p, validation.label[rows])
-
     def _evaluate(self) -> None:
-        self._monitor.update(self._step, self._validation_loss(), self._average, self._place)
-        is_long, monitor = self._step >= _LONG_TRAINING, self._monitor
-        converged = (monitor.has_settled() if is_long else monitor.has_converged)[self._place]
+        """Notes the validation loss; converged members leave."""
+        validation, monitor = self._task.validation, self.monitor
+        rows = validation.rows[self.place]
+        log_p = log_probabilities(self._task.architecture, self._average, validation.x, rows)
+        loss = cross_entropy(log_p, validation.label[rows])
+        monitor.update(self.step, loss, self._average, self.place)
+        is_long = self.step >= _LONG_TRAINING
+        converged = (monitor.has_settled() if is_long else monitor.has_converged)[self.place]
         if bool(converged.any()):
-            self._keep((~converged).nonzero()[:, 0])
-
-    def _keep(self, index: Tensor) -> None:
-        self._randoms = [self._randoms[i] for i in index.tolist()]
-        self._place, self._batches = self._place[index], self._batches[:, index]
-        self._average = [average[index] for average in self._average]
-        self._optimiser.keep(index)
+            index = (~converged).nonzero()[:, 0]
+            self._randoms = [self._randoms[i] for i in index.tolist()]
+            self.place, self._batches = self.place[index], self._batches[:, index]
+            self._average = [average[index] for average in self._average]
+            self._optimiser.keep(index)
 
 
 class _ConvergenceMonitor:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from privnets.adversarial.attackers.attacker import public_tables
 from privnets.adversarial.attackers.classical import BoostedTrees, LogisticRegression
 from privnets.adversarial.attackers.scores import (
-    Assessment,
     Beliefs,
     assess,
     balanced_accuracy,
@@ -94,7 +93,13 @@ def fit_floors(
     if evidence.attack.secret.ndim == 1:
         notes[_SIDE] = "the problem has no side information"
     else:
-        best = _best_side_attacker(evidence, classes, seed)
+        # The better on validation of a linear model and boosted trees, without the release.
+        tables = public_tables(evidence)
+        share = class_frequencies(tables.attack.rows.secret, classes)
+        rows = tables.validation.rows, tables.test.rows
+        fits = (kind().fit_tables(f"floor_{kind.name}", tables, seed) for kind in _SIDE_ATTACKERS)
+        assessed = [assess(posterior, *rows, share) for posterior in fits]
+        best = max(assessed, key=lambda one: one.validation_accuracy.value)
         estimates[_SIDE], validation[_SIDE] = best.accuracy, best.validation_accuracy.value
         has_side = evidence.attack.side is not None
         inputs = "side information and time of day" if has_side else "time of day"
@@ -138,16 +143,6 @@ class _LabelTable:
         place = np.minimum(labels[rows.record], len(self.counts))
         log_posterior: NDArray[np.float64] = np.log(counts / counts.sum(1, keepdims=True))[place]
         return log_posterior
-
-
-def _best_side_attacker(evidence: Evidence, classes: int, seed: int) -> Assessment:
-    """The better on validation of a linear model and boosted trees, without the release."""
-    tables = public_tables(evidence)
-    validation, test = tables.validation.rows, tables.test.rows
-    prior = class_frequencies(tables.attack.rows.secret, classes)
-    posteriors = (kind().fit_tables(f"floor_{kind.name}", tables, seed) for kind in _SIDE_ATTACKERS)
-    assessments = [assess(posterior, validation, test, prior) for posterior in posteriors]
-    return max(assessments, key=lambda one: one.validation_accuracy.value)
 
 
 def _labels(exposure: AttackView) -> NDArray[np.int64]:

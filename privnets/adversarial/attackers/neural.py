@@ -14,7 +14,6 @@ from torch import Tensor
 from privnets.adversarial.attackers import SIDE
 from privnets.adversarial.attackers.attacker import NetworkAttacker, Posterior
 from privnets.adversarial.attackers.convergence import (
-    LabelledStack,
     Redraw,
     TrainingTask,
     log_probabilities,
@@ -94,7 +93,12 @@ def fit_network(
         batch_size=batch_size,
     )
     fitted = yield from train_until_converged(task, steps)
-    beliefs = (_beliefs(architecture, fitted.parameters, split) for split in (validation, test))
+    beliefs = []  # log probabilities of each member's known secrets, on validation and on test
+    for split in (validation, test):
+        log_p = log_probabilities(architecture, fitted.parameters, split.x, split.rows)
+        known = split.label[split.rows] != MISSING
+        pairs = zip(log_p, known, strict=True)
+        beliefs.append([p[is_known].double().cpu().numpy() for p, is_known in pairs])
     is_frozen = [draws < 2 for draws in fitted.draws]
     others = fitted.remaining_gains, fitted.draws, is_frozen, fitted.curves
     rows = zip(*beliefs, *others, strict=True)
@@ -169,7 +173,11 @@ class _NetworkView:
 
     @classmethod
     def create(cls, release: Evidence, sees_side: bool) -> _NetworkView:
-        z = _observed_values(release.attack)
+        z, present = release.attack.z, release.attack.present
+        if present is not None:
+            z = z[present]
+        elif z.ndim == 3:
+            z = z.flatten(0, 1)
         mean = z.mean(0)
         squares = (z - mean).square()
         std = (squares.mean() if z.ndim == 4 else squares.mean(0)).sqrt()
@@ -178,7 +186,9 @@ class _NetworkView:
     @property
     def redraw(self) -> Redraw | None:
         """Inputs of the attack split with fresh noise, if its release is random."""
-        return None if self.release.redraw is None else self._redraw
+        if (release := self.release.redraw) is None:
+            return None
+        return lambda stream: self._inputs(replace(self.release.attack, z=release(stream)))
 
     def records(self) -> list[tuple[Tensor, Tensor]]:
         """Inputs and known secrets of each split."""
@@ -189,28 +199,8 @@ class _NetworkView:
         splits = self.release.splits
         return [(self._inputs(s), s.utility) for s in splits if s.utility is not None]
 
-    def _redraw(self, stream: str) -> Tensor:
-        assert self.release.redraw is not None
-        return self._inputs(replace(self.release.attack, z=self.release.redraw(stream)))
-
     def _inputs(self, split: AttackView) -> Tensor:
         """Scaled releases, 0 at absent steps, beside side information if it is seen."""
         z, seen = (split.z - self.mean) / self.std, split.present
         z = z if seen is None else torch.where(seen[..., None], z, 0)
         return append_side(z, split.side if self.sees_side else None)
-
-
-def _observed_values(exposure: AttackView) -> Tensor:
-    """Records, or the observed steps of sequences, [k, ...]."""
-    if exposure.present is not None:
-        return exposure.z[exposure.present]
-    return exposure.z.flatten(0, 1) if exposure.z.ndim == 3 else exposure.z
-
-
-def _beliefs(
-    architecture: Architecture, parameters: Sequence[Tensor], split: LabelledStack
-) -> list[NDArray[np.float64]]:
-    """Log probabilities of each member's known secrets, [known, C]."""
-    log_p = log_probabilities(architecture, parameters, split.x, split.rows)
-    is_known = split.label[split.rows] != MISSING
-    return [p[k].double().cpu().numpy() for p, k in zip(log_p, is_known, strict=True)]

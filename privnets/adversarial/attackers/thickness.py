@@ -55,7 +55,13 @@ class ThicknessAttacker(ReleaseAttacker):
         splits = [_ScanLines.count(split) for split in view.evidence.splits]
         rules = (PUBLISHED_THRESHOLDS, digit_thresholds(splits[0].counts, splits[0].digits))
         posteriors = [self._posterior(view, splits, rule, random) for rule in rules]
-        return max(posteriors, key=lambda posterior: _validation_accuracy(posterior, splits))
+        rows, prior = splits[1].rows, class_frequencies(splits[0].rows.secret, _CLASSES)
+
+        def accuracy(posterior: Posterior) -> float:
+            decision = balanced_decision(posterior.validation, prior)
+            return balanced_accuracy(decision, rows, _CLASSES).value
+
+        return max(posteriors, key=accuracy)
 
     def _posterior(
         self,
@@ -181,10 +187,3 @@ class _ScanLines:
         lines = exposure.z[:, 0].cpu().numpy()[rows.record, ROWS[digits]]
         levels = np.rint(lines.clip(0, 1) * 255).astype(np.uint8)
         return cls((levels > cut).sum(1), digits, rows)
-
-
-def _validation_accuracy(posterior: Posterior, splits: Sequence[_ScanLines]) -> float:
-    attack, validation, _ = splits
-    prior = class_frequencies(attack.rows.secret, _CLASSES)
-    decision = balanced_decision(posterior.validation, prior)
-    return balanced_accuracy(decision, validation.rows, _CLASSES).value

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -42,7 +43,6 @@ from privnets.adversarial.records import (
     MISSING,
     PARTS,
     AttackerGuesses,
-    KnownRows,
     Release,
     known_rows,
 )
@@ -107,25 +107,33 @@ def _attacked_replicate(
             draft.notes[key] = "attackers of the raw records could not be scored"
     add_adversary(draft)
     _add_control_flags(draft)
-    _note_deceived_adversary(draft)
-    _add_attacker_details(draft, "privacy", result.guesses)
-    _add_attacker_details(draft, "baseline", baseline.guesses)
-    _add_objective_measures(draft, result.guesses)
-    _add_normalized_error(draft)
-    if not draft.problem.spec.utility_classes:
+    _add_measures_of_guesses(draft, result.guesses, baseline.guesses)
+    key, problem, release = "utility/normalized_error", draft.problem, draft.release
+    if problem.spec.copies_input:
+        raw, test = release.original.test, release.released.test
+        draft.add(key, normalized_error(problem, release.config, raw, test))
+    else:
+        draft.notes[key] = "a release of this problem is not meant to resemble its record"
+    if not problem.spec.utility_classes:
         return finish_replicate(draft)
     add_accuracy(draft)
     censored = _add_utility(draft, baseline, refitted)
+    _add_refitted(draft, refitted)
     try:
         _add_own_utilities(draft, refitted)
     except ScorerError as error:
-        return failed_replicate(draft.problem, draft.release.config, str(error))
+        return failed_replicate(problem, release.config, str(error))
     _add_bound(draft, result, censored)
     return finish_replicate(draft)
 
 
 def _add_control_flags(draft: ReplicateDraft) -> None:
-    """Flags attackers that an adversary exceeds, or that learn nothing from raw records."""
+    """Flags attackers that an adversary exceeds, or that learn nothing from raw records.
+
+    An in-loop adversary at chance beside fresh attackers that still read the secret is noted. The
+    releaser then follows an adversary that no longer guides it: more weight on privacy may hide
+    less.
+    """
     values, errors = draft.metrics, draft.errors
     ahead = values[ADVERSARY] - values[_STRONGEST]
     error = math.hypot(errors[ADVERSARY], errors.get(_STRONGEST, math.nan))
@@ -134,18 +142,21 @@ def _add_control_flags(draft: ReplicateDraft) -> None:
     above = values[RAW_KEY] - values["floor/prior"]
     reason = f"the strongest attacker of raw records reaches {values[RAW_KEY]:.4f}, as by guessing"
     excess = CERTAIN_ERRORS * errors[RAW_KEY] - above
-    if split := _mislabelled_split(draft.release):
-        excess, reason = 1.0, f"secrets of the {split} split differ from those of the raw records"
-    _add_flag(draft, "flag/attacker_fails_on_raw_data", excess, reason)
-
-
-def _mislabelled_split(release: Release) -> str | None:
-    """First split whose attackers have other secrets than those of raw records; None if equal.
-
-    The success on raw records then says nothing about these attackers, however private the release.
-    """
+    release = draft.release
     splits = zip(PARTS, release.original.splits, release.released.splits, strict=True)
-    return next((p for p, raw, ours in splits if not torch.equal(raw.secret, ours.secret)), None)
+    if wrong := [p for p, raw, ours in splits if not torch.equal(raw.secret, ours.secret)]:
+        # The success on raw records says nothing then, however private the release.
+        differ = "differ from those of the raw records"
+        excess, reason = 1.0, f"secrets of the {wrong[0]} split {differ}"
+    _add_flag(draft, "flag/attacker_fails_on_raw_data", excess, reason)
+    above = values[_STRONGEST] - values["floor/attainable"]
+    error = math.hypot(errors.get(_STRONGEST, math.nan), errors.get("floor/attainable", math.nan))
+    guess = values[ADVERSARY] - values["floor/prior"]
+    if guess < CERTAIN_ERRORS * errors[ADVERSARY] and above > CERTAIN_ERRORS * error:
+        draft.notes[ADVERSARY] = (
+            "the in-loop adversary only guesses while fresh attackers are above their floor, so "
+            "that more weight on privacy may hide less; give it more adversary_steps or noise_std"
+        )
 
 
 def _add_flag(draft: ReplicateDraft, key: str, excess: float, reason: str) -> None:
@@ -157,43 +168,27 @@ def _add_flag(draft: ReplicateDraft, key: str, excess: float, reason: str) -> No
         draft.notes[key] = reason
 
 
-def _add_attacker_details(
-    draft: ReplicateDraft, kind: str, guesses: AttackerGuesses | None
+def _add_measures_of_guesses(
+    draft: ReplicateDraft, released: AttackerGuesses | None, raw: AttackerGuesses | None
 ) -> None:
-    """Adds the problem's measures of an attacker's guesses below `privacy/` or `baseline/`."""
-    if guesses is None:
-        keys = [k for k in draft.problem.spec.extra_metrics if k.startswith(f"{kind}/attacker_")]
-        draft.notes |= dict.fromkeys(keys, _NO_SCORES)
-        return
-    for name, estimate in draft.problem.attacker_details(guesses, *_rows_and_prior(draft)).items():
-        draft.add(f"{kind}/{name}", estimate)
-
-
-def _add_objective_measures(draft: ReplicateDraft, guesses: AttackerGuesses | None) -> None:
-    """Adds the objective's own measures of the strongest attacker's guesses."""
-    objective = OBJECTIVES.get(draft.release.config.objective)
-    if guesses is None:
+    """Adds the problem's and the objective's measures of the strongest attackers' guesses."""
+    problem, config = draft.problem, draft.release.config
+    rows, seen = known_rows(draft.release.released.test), known_rows(draft.release.original.attack)
+    prior = class_frequencies(seen.secret, problem.spec.secret_classes)
+    for kind, guesses in (("privacy", released), ("baseline", raw)):
+        if guesses is None:
+            keys = [k for k in problem.spec.extra_metrics if k.startswith(f"{kind}/attacker_")]
+            draft.notes |= dict.fromkeys(keys, _NO_SCORES)
+        else:
+            for name, estimate in problem.attacker_details(guesses, rows, prior).items():
+                draft.add(f"{kind}/{name}", estimate)
+    objective = OBJECTIVES.get(config.objective)
+    if released is None:
         draft.notes |= dict.fromkeys(objective.metrics, _NO_SCORES)
-        return
-    measures = objective.measure(draft.release.config, guesses, *_rows_and_prior(draft))
-    for key in objective.metrics:
-        draft.add(key, measures[key])
-
-
-def _rows_and_prior(draft: ReplicateDraft) -> tuple[KnownRows, NDArray[np.float64]]:
-    """Known secrets of test, and frequencies of the secret's classes in the attack split."""
-    rows, classes = known_rows(draft.release.released.test), draft.problem.spec.secret_classes
-    known = known_rows(draft.release.original.attack).secret
-    return rows, class_frequencies(known, classes)
-
-
-def _add_normalized_error(draft: ReplicateDraft) -> None:
-    key, problem, release = "utility/normalized_error", draft.problem, draft.release
-    if not problem.spec.copies_input:
-        draft.notes[key] = "a release of this problem is not meant to resemble its record"
-        return
-    raw, test = release.original.test, release.released.test
-    draft.add(key, normalized_error(problem, release.config, raw, test))
+    else:
+        measures = objective.measure(config, released, rows, prior)
+        for key in objective.metrics:
+            draft.add(key, measures[key])
 
 
 def _add_utility(draft: ReplicateDraft, baseline: Baseline, refitted: FittedUtility) -> Estimate:
@@ -214,7 +209,6 @@ def _add_utility(draft: ReplicateDraft, baseline: Baseline, refitted: FittedUtil
     ):
         right = (fitted.log_p.argmax(-1) == label).astype(float)
         draft.add(key, estimates.ratio(right, known, group))
-    _add_refitted(draft, refitted)
 
     def score(log_p: NDArray[np.float64]) -> Estimate:
         return estimates.ratio(log_p[np.arange(len(label)), label] * known, known, group)
@@ -226,12 +220,13 @@ def _add_utility(draft: ReplicateDraft, baseline: Baseline, refitted: FittedUtil
             scores.append(score(log_p.double().cpu().numpy()))
     if draft.release.utility is not None:
         released.append(score(draft.release.utility.double().cpu().numpy()))
-    seen, kept = (max(scores, key=_value) for scores in (raw, released))
+    value = attrgetter("value")
+    seen, kept = max(raw, key=value), max(released, key=value)
     unfinished = [
         key
         for key, fitted, lead in (
             ("utility/refitted_accuracy", refitted, on_release - kept),
-            ("baseline/utility_accuracy", baseline.utility, on_raw - max(seen, kept, key=_value)),
+            ("baseline/utility_accuracy", baseline.utility, on_raw - max(seen, kept, key=value)),
         )
         if could_overtake(lead, fitted.remaining_gain)
     ]
@@ -243,10 +238,6 @@ def _add_utility(draft: ReplicateDraft, baseline: Baseline, refitted: FittedUtil
     lost = replace(seen - kept, value=max(seen.value - kept.value, 0.0))
     draft.add("utility/censored", lost)
     return lost
-
-
-def _value(estimate: Estimate) -> float:
-    return estimate.value
 
 
 def _add_bound(draft: ReplicateDraft, result: PanelResult, censored: Estimate) -> None:
@@ -266,23 +257,6 @@ def _add_bound(draft: ReplicateDraft, result: PanelResult, censored: Estimate) -
         gap, error = beyond.value, beyond.error
     # The sum of both errors is at least the error of the sum.
     add_bound(draft, bound, gap + censored.value, error + censored.error)
-
-
-def _note_deceived_adversary(draft: ReplicateDraft) -> None:
-    """Notes an in-loop adversary at chance beside fresh attackers that still read the secret.
-
-    The releaser then follows an adversary that no longer guides it: more weight on privacy may
-    hide less.
-    """
-    values, errors = draft.metrics, draft.errors
-    excess = values[ADVERSARY] - values["floor/prior"]
-    above = values[_STRONGEST] - values["floor/attainable"]
-    error = math.hypot(errors.get(_STRONGEST, math.nan), errors.get("floor/attainable", math.nan))
-    if excess < CERTAIN_ERRORS * errors[ADVERSARY] and above > CERTAIN_ERRORS * error:
-        draft.notes[ADVERSARY] = (
-            "the in-loop adversary only guesses while fresh attackers are above their floor, so "
-            "that more weight on privacy may hide less; give it more adversary_steps or noise_std"
-        )
 
 
 def _add_refitted(draft: ReplicateDraft, refitted: FittedUtility) -> None:

@@ -80,21 +80,20 @@ class Baselines:
     def _compute(self, places: Sequence[int]) -> Generator[object, None, None]:
         first = {self._keys[i]: i for i in reversed(places)}
         with ExitStack() as locks:
-            own = [i for i in sorted(first.values()) if self._claim(i, locks)]
+            own = [
+                i
+                for i in sorted(first.values())
+                # Another process may finish it until the lock is held.
+                if not self._is_available(i)
+                and _acquire_lock(self._keys[i], locks)
+                and not self._is_available(i)
+            ]
             if own:
                 configs, raw = [self._configs[i] for i in own], [self._raw[i] for i in own]
                 baselines = yield from _compute_baselines(self._problem, configs, raw)
                 for i, baseline in zip(own, baselines, strict=True):
                     self._baselines[self._keys[i]] = baseline
                     _write(self._keys[i], baseline)
-
-    def _claim(self, place: int, locks: ExitStack) -> bool:
-        """Whether this process must compute it; another may finish it until the lock is held."""
-        return (
-            not self._is_available(place)
-            and _acquire_lock(self._keys[place], locks)
-            and not self._is_available(place)
-        )
 
     def _is_available(self, place: int) -> bool:
         key = self._keys[place]
@@ -106,22 +105,22 @@ class Baselines:
 def _acquire_lock(key: str, locks: ExitStack) -> bool:
     """Whether no other process computes this baseline until `locks` is closed."""
     path = cache.directory() / f"baseline-{key}.lock"
+
+    def remove_lock() -> None:
+        """A process that still locks a cached baseline finds the baseline."""
+        if _path(key).exists():
+            with suppress(OSError):  # some systems remove no open file, which leaves an empty one
+                path.unlink(missing_ok=True)
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         locks.enter_context(FileLock(path, timeout=0, thread_local=False))
-        locks.callback(_remove_lock, key, path)
+        locks.callback(remove_lock)
     except Timeout:
         return False
     except (OSError, NotImplementedError):  # without a writable cache each process computes its own
         return True
     return True
-
-
-def _remove_lock(key: str, lock: Path) -> None:
-    """Removes the lock of a cached baseline; a process that still locks it finds the baseline."""
-    if _path(key).exists():
-        with suppress(OSError):  # some systems remove no open file, which leaves an empty one
-            lock.unlink(missing_ok=True)
 
 
 def _compute_baselines(

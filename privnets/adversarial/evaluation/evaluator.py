@@ -139,8 +139,10 @@ class ReplicateDraft:
 
 def finish_replicate(draft: ReplicateDraft) -> Replicate:
     """The replicate, with its releaser."""
-    release = draft.release
+    release, test = draft.release, draft.release.released.test
     releaser = save_releaser(draft.problem, release.config, release.parameters)
+    size = len(test.z) if test.group is None else len(test.group.unique())
+    name, overlap = draft.problem.test_set(release.config) or (None, 1.0)
     return Replicate(
         seed=release.config.seed,
         metrics=draft.metrics,
@@ -149,15 +151,8 @@ def finish_replicate(draft: ReplicateDraft) -> Replicate:
         curves=draft.curves,
         artifacts={RELEASER_FILE: releaser, **draft.artifacts},
         finished_at=time.time(),
-        scored_on=_scored_records(draft),
+        scored_on=ScoredRecords(name, size, overlap),
     )
-
-
-def _scored_records(draft: ReplicateDraft) -> ScoredRecords:
-    test, group = draft.release.released.test, group_of(draft.release.released.test)
-    size = len(test.z) if group is None else len(np.unique(group))
-    name, overlap = draft.problem.test_set(draft.release.config) or (None, 1.0)
-    return ScoredRecords(name, size, overlap)
 
 
 def add_adversary(draft: ReplicateDraft) -> None:

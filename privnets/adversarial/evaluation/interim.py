@@ -99,7 +99,11 @@ def _measure_release(
     if problem.spec.copies_input:
         raw = select_exposure(pool, splits.validation)
         measured["utility/normalized_error"] = normalized_error(problem, config, raw, validation)
-    attack = release(_attack_draws(splits.attack, validation), "attack")
+    # Records that the judge is fitted to, each repeated once per release.
+    steps = validation.secret[0].numel()
+    most = min(len(splits.attack), _RECORDS, max(1, 2 * _ROWS // steps))
+    draws = min(_MAX_DRAWS, max(_MIN_DRAWS, _ROWS // (steps * most)))
+    attack = release(np.tile(subsample(splits.attack, most), draws), "attack")
     if _has_moments(attack.z):
         measured |= _judge_release(problem, config, attack, validation, log_utility)
     return measured
@@ -108,14 +112,6 @@ def _measure_release(
 def _has_moments(z: Tensor) -> bool:
     """Whether numbers are finite and their squares are, too."""
     return bool((z.abs() < _LARGEST).all())
-
-
-def _attack_draws(attack: NDArray[np.int64], like: AttackView) -> NDArray[np.int64]:
-    """Records that the judge is fitted to, each repeated once per release."""
-    steps = like.secret[0].numel()
-    records = subsample(attack, min(len(attack), _RECORDS, max(1, 2 * _ROWS // steps)))
-    draws = _ROWS // (steps * len(records))
-    return np.tile(records, min(_MAX_DRAWS, max(_MIN_DRAWS, draws)))
 
 
 def _judge_release(
@@ -146,7 +142,16 @@ def _judge_release(
     shares = predict_shares(x, new, wanted, random, is_image=is_image)
     priors = [class_frequencies(*label) for label in labels]
     own = shares[..., : spec.secret_classes]
-    measured = _privacy(select_beliefs(own, rows.secret, priors[0], fold), priors[0], rows, config)
+    log_p, prior = select_beliefs(own, rows.secret, priors[0], fold), priors[0]
+    # Leakage beyond side information would differ by a constant of the seed.
+    reference = np.broadcast_to(np.log(prior), log_p.shape)
+    headline = (
+        balanced_accuracy(balanced_decision(log_p, prior), rows, len(prior)),
+        area_under_curve(log_p, rows),
+        leakage(log_p, reference, rows),
+        leakage(log_p, reference, rows, config.alpha),
+    )
+    measured = dict(zip(PRIVACY_KEYS, headline, strict=True))
     if validation.utility is not None and log_utility is not None and len(labels) > 1:
         label = _rows_of(validation.utility, rows)
         competing = _rows_of(log_utility, rows)[None]
@@ -158,23 +163,6 @@ def _judge_release(
         loss = -log_p[np.arange(len(label)), label]
         measured["utility/censored"] = estimates.mean(loss, rows.cluster)
     return measured
-
-
-def _privacy(
-    log_p: NDArray[np.float64],
-    prior: NDArray[np.float64],
-    rows: KnownRows,
-    config: AdversarialConfig,
-) -> dict[str, Estimate]:
-    """The judge's success; leakage beyond side information differs by a constant of the seed."""
-    reference = np.broadcast_to(np.log(prior), log_p.shape)
-    headline = (
-        balanced_accuracy(balanced_decision(log_p, prior), rows, len(prior)),
-        area_under_curve(log_p, rows),
-        leakage(log_p, reference, rows),
-        leakage(log_p, reference, rows, config.alpha),
-    )
-    return dict(zip(PRIVACY_KEYS, headline, strict=True))
 
 
 def _rows_of(values: Tensor, rows: KnownRows) -> NDArray[Any]:

@@ -45,10 +45,17 @@ def predict_shares(
     Returns:
         Predictions, about in [0, 1], shape [penalties, m, T].
     """
-    if is_image and attack.shape[1] > _COMPONENTS:
-        axes = _principal_axes(attack[:_AXES_ROWS], random)
+    if is_image and attack.shape[1] > _COMPONENTS:  # first principal axes by subspace iteration
+        rows = attack[:_AXES_ROWS] - attack[:_AXES_ROWS].mean(0)
+        axes = _normal(random, (rows.shape[1], _COMPONENTS), rows)
+        for _ in range(_PASSES):
+            axes = torch.linalg.qr(rows.mT @ (rows @ axes)).Q
         attack, validation = attack @ axes, validation @ axes
-    attack, validation = _scale(attack, validation, is_image=is_image)
+    mean = attack.mean(0)
+    squares = (attack - mean).square()
+    deviation = (squares.mean() if is_image else squares.mean(0)).sqrt()
+    deviation = torch.where(deviation > 0, deviation, 1)
+    attack, validation = (attack - mean) / deviation, (validation - mean) / deviation
     inputs = attack.shape[1]
     features = min(_FEATURES, inputs * _FEATURES_PER_INPUT)
     weight = _normal(random, (inputs, features), attack) / inputs**0.5
@@ -97,24 +104,6 @@ def select_beliefs(
         loss = -log_p[label[~own], :, rows[~own]].mean(0)
         beliefs[own] = log_p[:, loss.argmin(), own].T
     return beliefs
-
-
-def _scale(attack: Tensor, validation: Tensor, *, is_image: bool) -> tuple[Tensor, Tensor]:
-    """Mean 0 and variance 1 of the attack split, for each column or for all pixels together."""
-    mean = attack.mean(0)
-    squares = (attack - mean).square()
-    deviation = (squares.mean() if is_image else squares.mean(0)).sqrt()
-    deviation = torch.where(deviation > 0, deviation, 1)
-    return (attack - mean) / deviation, (validation - mean) / deviation
-
-
-def _principal_axes(x: Tensor, random: np.random.Generator) -> Tensor:
-    """First principal axes of rows [n, f] by subspace iteration, shape [f, components]."""
-    x = x - x.mean(0)
-    axes = _normal(random, (x.shape[1], _COMPONENTS), x)
-    for _ in range(_PASSES):
-        axes = torch.linalg.qr(x.mT @ (x @ axes)).Q
-    return axes
 
 
 def _normal(random: np.random.Generator, shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -105,15 +105,15 @@ class BatchSource:
             noise = self._releaser.draw_noise(words[..., :of_noise]).mul_(self._noise)
             places = integers(words[..., of_noise : of_noise + self._size], self._sizes)
             index = _select_rows(self._records, places.add_(self._starts))
-            yield from self._read_batches(index, view_noise(noise, noise_shape))
-
-    def _read_batches(self, index: Tensor, noise: Tensor) -> Iterator[Minibatch]:
-        """Batches of records [N, S, B] and noise [N, S, B, ...], read several at a time."""
-        numbers = math.prod(index.shape[1:]) * self._pool.x[0].numel()
-        together = max(1, _MAX_READ_NUMBERS // max(numbers, 1))
-        parts = zip(torch.split(index, together), torch.split(noise, together), strict=True)
-        for part_index, part_noise in parts:
-            yield from _split_batches(_select_batch(self._pool, part_index, part_noise))
+            # Records [N, S, B] and noise [N, S, B, ...] are read several batches at a time.
+            numbers = math.prod(index.shape[1:]) * self._pool.x[0].numel()
+            read = max(1, _MAX_READ_NUMBERS // max(numbers, 1))
+            drawn = index, view_noise(noise, noise_shape)
+            for part in zip(*(torch.split(each, read) for each in drawn), strict=True):
+                batches = _select_batch(self._pool, *part)
+                columns = batches.tensors()
+                for each in zip(*(column.unbind() for column in columns.values()), strict=True):
+                    yield replace(batches, **dict(zip(columns, each, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,10 +169,3 @@ def _select_batch(pool: Pool, index: Tensor, noise: Tensor) -> Minibatch:
 def _select_rows(values: Tensor, index: Tensor) -> Tensor:
     """Equal to `values[index]`, which is slower on a CPU."""
     return values.index_select(0, index.flatten()).view(*index.shape, *values.shape[1:])
-
-
-def _split_batches(batches: Minibatch) -> Iterator[Minibatch]:
-    """Batches along a leading dimension, one by one."""
-    parts = batches.tensors()
-    for each in zip(*(part.unbind() for part in parts.values()), strict=True):
-        yield replace(batches, **dict(zip(parts, each, strict=True)))

@@ -119,33 +119,23 @@ class TrainingCurves:
             return
         steps, self._pending_steps = self._pending_steps, []
         tensors = {n: torch.cat([step.tensors[n] for step in steps]) for n in steps[0].tensors}
-        measures = _measure_inference(tensors, self._log_prior.repeat(len(steps), 1))
+        secret, adversary = tensors["secret"], tensors["adversary"]
+        loss, flat = cross_entropy(adversary, secret), secret.flatten(1)
+        log_prior = self._log_prior.repeat(len(steps), 1)
+        of_prior = cross_entropy(log_prior[:, None].expand(-1, flat.shape[1], -1), flat)
+        measures = {
+            "loss/adversary": loss,
+            "accuracy/adversary": accuracy(adversary, secret),
+            "information/leakage": of_prior - loss,
+        }
+        if "utility" in tensors:
+            measures["loss/utility"] = cross_entropy(tensors["utility"], tensors["label"])
+            measures["accuracy/utility"] = accuracy(tensors["utility"], tensors["label"])
+        if "reference" in tensors:
+            reference_loss = cross_entropy(tensors["reference"], tensors["label"])
+            measures["information/censored"] = measures["loss/utility"] - reference_loss
         values = {name: measure.view(len(steps), -1) for name, measure in measures.items()}
         values |= {n: torch.stack([step.values[n] for step in steps]) for n in steps[0].values}
         for name, new in values.items():
             before = [self._since[name]] if name in self._since else []
             self._since[name] = torch.cat([*before, new])
-
-
-def _measure_inference(tensors: Mapping[str, Tensor], log_prior: Tensor) -> dict[str, Tensor]:
-    """Losses, accuracies and informations of the inference networks, shape [S] each."""
-    secret = tensors["secret"]
-    loss = cross_entropy(tensors["adversary"], secret)
-    values = {
-        "loss/adversary": loss,
-        "accuracy/adversary": accuracy(tensors["adversary"], secret),
-        "information/leakage": _prior_loss(log_prior, secret) - loss,
-    }
-    if "utility" in tensors:
-        values["loss/utility"] = cross_entropy(tensors["utility"], tensors["label"])
-        values["accuracy/utility"] = accuracy(tensors["utility"], tensors["label"])
-    if "reference" in tensors:
-        reference_loss = cross_entropy(tensors["reference"], tensors["label"])
-        values["information/censored"] = values["loss/utility"] - reference_loss
-    return values
-
-
-def _prior_loss(log_prior: Tensor, secret: Tensor) -> Tensor:
-    """Cross-entropy of the prior on a batch, shape [S]."""
-    flat = secret.flatten(1)
-    return cross_entropy(log_prior[:, None].expand(-1, flat.shape[1], -1), flat)

@@ -30,12 +30,10 @@ from privnets.adversarial.training.inference_networks import (
     infer_logits,
 )
 from privnets.adversarial.training.losses import GameStep
-from privnets.adversarial.training.releaser import Releaser
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.adversarial.training.user_networks import ModuleClassifier
+from privnets.networks.devices import computed_in, keep_freed_memory
 from privnets.networks.layers import stack_parameters
-from privnets.networks.memory import keep_freed_memory
-from privnets.networks.precision import computed_in
 from privnets.networks.training import StackedAdam, add_prefix, differentiable, select_prefix
 from privnets.points import Curve
 from privnets.randomness import generator
@@ -78,8 +76,17 @@ class Game:
         self._precision, self._runner = first.precision, StepRunner(device)
         self._batches = BatchSource(configs, self._network, pool, splits)
         self._groups = build_groups(problem, configs, self._schedule, device, _BETAS, pool.complete)
-        self._releaser = _build_releaser_stack(self._network, configs, device)
-        self._log_prior = _training_log_prior(pool, splits, problem.spec.secret_classes)
+        networks = [self._network.initial(generator(c.seed, "releaser")) for c in configs]
+        rates = torch.tensor([config.learning_rate for config in configs]).to(device)
+        parameters = [p.to(device) for p in stack_parameters(networks)]
+        self._releaser = StackedAdam(parameters, rates, _BETAS, self._network.trained)
+        shares = []  # of the known secrets in each member's training split
+        for split in splits:
+            secret = pool.secret[torch.from_numpy(split.train).to(device)].flatten()
+            known = [(secret == c).sum() for c in range(problem.spec.secret_classes)]
+            counts = torch.stack(known) + 0.5
+            shares.append(counts / counts.sum())
+        self._log_prior = torch.stack([each.log() for each in shares]).to(pool.x.dtype)
         self._loss = OBJECTIVES.get(first.objective).loss(configs, self._log_prior, pool.complete)
         self._ones = torch.ones(len(configs), device=device)  # gradients of the losses
         interval = max(_MIN_CURVE_INTERVAL, first.steps // _CURVE_POINTS)
@@ -113,7 +120,15 @@ class Game:
         self._pretrain(pretraining)
         self._play(steps - pretraining)
         self._set_training(False)
-        return self._remove_diverged()
+        finite = [group.is_finite() for group in self._groups]
+        if self._releaser.parameters:
+            finite.append(self._releaser.is_finite())
+        is_finite = torch.stack(finite).all(0).tolist()
+        diverged = [i for i, each in enumerate(is_finite) if not each]
+        if diverged:
+            self.keep([i for i in range(len(self.configs)) if i not in diverged])
+        taken = f"{self.step} steps" if self.step else f"{self._pretrained} steps of pretraining"
+        return {i: f"diverged: parameters not finite after {taken}" for i in diverged}
 
     def _set_training(self, training: bool) -> None:
         """Puts networks of users into training or evaluation mode."""
@@ -262,7 +277,8 @@ class Game:
         """Takes one step of cross-entropy for the groups of some roles."""
         released, raw = append_side(z, batch.side), append_side(batch.x, batch.side)
         records = {role: raw if role == "reference" else released for role in roles}
-        labels = {role: _label(role, batch) for role in roles}
+        given = {r: batch.secret if r == "adversary" else batch.utility for r in roles}
+        labels = {role: label for role, label in given.items() if label is not None}
         for group in self._groups:
             if group.roles[0] in roles:
                 group.train(records, labels, scale)
@@ -275,7 +291,18 @@ class Game:
         beside = [p for group in groups for p in group.stack.trained]
         trained = [*parameters, *beside]
         with differentiable(trained):
-            step = self._game_step(self._release(batch), batch)
+            z = self._release(batch)
+            released: dict[Role, Tensor] = {"adversary": z}
+            if "utility" in self._schedule.roles:
+                released["utility"] = self._loss.utility_input(z)
+            inputs = {role: append_side(own, batch.side) for role, own in released.items()}
+            logits = infer_logits(self._groups, inputs)
+            raw_role, reference = self._schedule.raw_data_role, None
+            if raw_role is not None:
+                with torch.no_grad():
+                    raw = append_side(batch.x, batch.side)
+                    reference = infer_logits(self._groups, {raw_role: raw})[raw_role]
+            step = GameStep(batch, z, logits["adversary"], logits.get("utility"), reference)
             loss = self._loss(step)
             gradients = (
                 torch.autograd.grad(loss, trained, self._ones, materialize_grads=True)
@@ -290,56 +317,6 @@ class Game:
 
     def _release(self, batch: Minibatch) -> Tensor:
         return self._network.release(self._releaser.parameters, batch).float()
-
-    def _game_step(self, z: Tensor, batch: Minibatch) -> GameStep:
-        released: dict[Role, Tensor] = {"adversary": z}
-        if "utility" in self._schedule.roles:
-            released["utility"] = self._loss.utility_input(z)
-        inputs = {role: append_side(own, batch.side) for role, own in released.items()}
-        logits = infer_logits(self._groups, inputs)
-        raw_role, reference = self._schedule.raw_data_role, None
-        if raw_role is not None:
-            with torch.no_grad():
-                raw = append_side(batch.x, batch.side)
-                reference = infer_logits(self._groups, {raw_role: raw})[raw_role]
-        return GameStep(batch, z, logits["adversary"], logits.get("utility"), reference)
-
-    def _remove_diverged(self) -> dict[int, str]:
-        finite = [group.is_finite() for group in self._groups]
-        if self._releaser.parameters:
-            finite.append(self._releaser.is_finite())
-        is_finite = torch.stack(finite).all(0).tolist()
-        diverged = [i for i, each in enumerate(is_finite) if not each]
-        if diverged:
-            self.keep([i for i in range(len(self.configs)) if i not in diverged])
-        taken = f"{self.step} steps" if self.step else f"{self._pretrained} steps of pretraining"
-        return {i: f"diverged: parameters not finite after {taken}" for i in diverged}
-
-
-def _build_releaser_stack(
-    releaser: Releaser, configs: Sequence[AdversarialConfig], device: torch.device
-) -> StackedAdam:
-    networks = [releaser.initial(generator(config.seed, "releaser")) for config in configs]
-    rates = torch.tensor([config.learning_rate for config in configs])
-    parameters = [p.to(device) for p in stack_parameters(networks)]
-    return StackedAdam(parameters, rates.to(device), _BETAS, releaser.trained)
-
-
-def _training_log_prior(pool: Pool, splits: Sequence[Splits], classes: int) -> Tensor:
-    """Log frequencies of the known secrets in each member's training split, shape [S, C]."""
-    rows = []
-    for split in splits:
-        secret = pool.secret[torch.from_numpy(split.train).to(pool.secret.device)].flatten()
-        counts = torch.stack([(secret == c).sum() for c in range(classes)]) + 0.5
-        rows.append((counts / counts.sum()).log())
-    return torch.stack(rows).to(pool.x.dtype)
-
-
-def _label(role: Role, batch: Minibatch) -> Tensor:
-    if role == "adversary":
-        return batch.secret
-    assert batch.utility is not None
-    return batch.utility
 
 
 def _rate_scales(steps: int, device: torch.device) -> Tensor:

@@ -66,23 +66,17 @@ def build_game_networks(problem: Problem, config: AdversarialConfig) -> dict[Rol
     spec, own = problem.spec, config.inference_network
     classes: dict[Role, int] = dict.fromkeys(("utility", "reference"), spec.utility_classes)
     classes["adversary"] = spec.secret_classes
-    if isinstance(own, NetworkReference):
-        shape = problem.split_sizes(config).record_shape
-        networks: dict[Role, Architecture] = {}
-        for role, count in classes.items():
-            if count:
-                network = ModuleClassifier(
-                    own, shape, count, "secret" if role == "adversary" else "utility"
-                )
-                network.check()
-                networks[role] = network
-        return networks
+    shape = problem.split_sizes(config).record_shape
     width, side = config.adversary_width, config.settings.shows_side_information
-    return {
-        role: build_inference_network(problem, config, count, width, sees_side=side)
-        for role, count in classes.items()
-        if count
-    }
+    networks: dict[Role, Architecture] = {}
+    for role, count in classes.items():
+        if count and isinstance(own, NetworkReference):
+            label: Literal["secret", "utility"] = "secret" if role == "adversary" else "utility"
+            networks[role] = module = ModuleClassifier(own, shape, count, label)
+            module.check()
+        elif count:
+            networks[role] = build_inference_network(problem, config, count, width, sees_side=side)
+    return networks
 
 
 def log_softmax_over_classes(logits: Tensor) -> Tensor:
@@ -220,7 +214,14 @@ class NetworkGroup:
         labels = _join([label[role] for role in self.roles])
         with differentiable(trained := self.stack.trained):
             losses = _losses(self._forward(self.stack.parameters, records), labels)
-            weights = self._weights_of_mean(labels)
+            if not self._is_complete:  # each label's weight in the mean over the known ones
+                count = _count(labels != MISSING).view(-1, *[1] * (labels.ndim - 1))
+                weights = (1 / count).expand(labels.shape)
+            else:
+                if self._weight is None:  # batches are of equal size
+                    share = 1 / labels[0].numel()
+                    self._weight = torch.full((), share, device=labels.device)
+                weights = self._weight.expand(labels.shape)
             gradients = torch.autograd.grad(losses, trained, weights, materialize_grads=True)
         self.stack.step(gradients, scale)
 
@@ -241,15 +242,6 @@ class NetworkGroup:
         if isinstance(self.architecture, Perceptron) and parts[0].ndim == 3:
             return _join([part.mT for part in parts]).mT
         return _join(parts)
-
-    def _weights_of_mean(self, label: Tensor) -> Tensor:
-        """Weight of each label in the mean over its network's known ones, of the labels' shape."""
-        if not self._is_complete:
-            weights = 1 / _count(label != MISSING)
-            return weights.view(-1, *[1] * (label.ndim - 1)).expand(label.shape)
-        if self._weight is None:  # batches are of equal size
-            self._weight = torch.full((), 1 / label[0].numel(), device=label.device)
-        return self._weight.expand(label.shape)
 
 
 def build_groups(

@@ -16,8 +16,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.inference_networks import cross_entropy
-from privnets.adversarial.training.obfuscation import OBFUSCATIONS
-from privnets.adversarial.training.releaser import Releaser
+from privnets.adversarial.training.releaser import OBFUSCATIONS, Releaser
 from privnets.adversarial.training.user_networks import (
     Factory,
     UserModules,
@@ -27,13 +26,12 @@ from privnets.adversarial.training.user_networks import (
 from privnets.data import UserFormError
 from privnets.networks import mlp
 from privnets.networks.convolution import encode, encoded_side, initial_encoder
-from privnets.networks.fader import Fader, FaderTraining
 from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_dense
 from privnets.networks.mlp import Perceptron
 from privnets.networks.module_stacks import ConvolutionStack, draw_parameters
 from privnets.networks.recurrent import initial_lstm, lstm
 from privnets.networks.streams import uniform
-from privnets.networks.unet import UNet, UNetClassifier, noise_shape
+from privnets.networks.unet import Fader, FaderTraining, UNet, UNetClassifier, noise_shape
 from privnets.references.models import NetworkReference
 
 _MODULE_NOISE = 16  # noise inputs of a user's module
@@ -173,20 +171,23 @@ class EncoderDecoder(Releaser):
 
 
 @dataclass(frozen=True)
-class UNetReleaser(Releaser):
-    """A U-Net with Gaussian noise on its features of lowest resolution (ICLR 2019 submission).
+class CopyingReleaser(Releaser):
+    """A convolutional network with Gaussian noise on its features of lowest resolution.
 
-    Before the game it learns to copy images. Its classes serve that training alone: they keep the
-    utility label in the features to which noise is added.
+    Before the game it learns to copy images.
 
     Attributes:
         side: Height and width of the images, in pixels.
         width: Channels of the first layer.
         channels: Channels of an image.
-        classes: Classes of the utility label; 1 without one.
+        classes: Classes of the label that it learns beside copying; 1 without one.
+        network: Module that releases images.
+        learner: The same layers with the outputs of `copying_loss`.
     """
 
     copies_first: ClassVar[bool] = True
+    network: ClassVar[type[torch.nn.Module]]
+    learner: ClassVar[type[torch.nn.Module]]
 
     side: int
     width: int
@@ -194,8 +195,8 @@ class UNetReleaser(Releaser):
     classes: int = 1
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters of a `UNet`, as PyTorch draws them."""
-        return draw_parameters(lambda: UNet(*self._sizes), random)
+        """Parameters of the module, as PyTorch draws them."""
+        return draw_parameters(lambda: self.network(*self._sizes), random)
 
     def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of the features of lowest resolution."""
@@ -203,87 +204,61 @@ class UNetReleaser(Releaser):
 
     def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Releases images [S, n, channels, side, side] in [0, 1]; see `Releaser.release`."""
-        return self._stack(parameters, batch.x, batch.noise)
+        return self._released(parameters, batch.x, batch.noise)
+
+    @cached_property
+    def _released(self) -> ConvolutionStack:
+        with torch.device("meta"):  # its own parameters are not used
+            return ConvolutionStack(self.network(*self._sizes))
+
+    @cached_property
+    def _learned(self) -> ConvolutionStack:
+        with torch.device("meta"):
+            return ConvolutionStack(self.learner(*self._sizes))
+
+    @property
+    def _sizes(self) -> tuple[int, int, int, int]:
+        return self.channels, self.width, self.classes, self.side
+
+
+class UNetReleaser(CopyingReleaser):
+    """A U-Net (ICLR 2019 submission).
+
+    Its classes, of the utility label, serve copying alone: they keep the label in the features to
+    which noise is added.
+    """
+
+    network, learner = UNet, UNetClassifier
 
     def copying_loss(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Root of the mean squared error, plus the cross-entropy of the classes."""
         loss = (self.release(parameters, batch) - batch.x).square().flatten(1).mean(1).sqrt()
         if batch.utility is None:
             return loss
-        logits = self._classifiers(parameters, batch.x).float()
+        logits = self._learned(parameters, batch.x).float()
         return loss + cross_entropy(logits, batch.utility)
-
-    @cached_property
-    def _stack(self) -> ConvolutionStack:
-        with torch.device("meta"):  # its own parameters are not used
-            return ConvolutionStack(UNet(*self._sizes))
-
-    @cached_property
-    def _classifiers(self) -> ConvolutionStack:
-        with torch.device("meta"):
-            return ConvolutionStack(UNetClassifier(*self._sizes))
-
-    @property
-    def _sizes(self) -> tuple[int, int, int]:
-        return self.channels, self.width, self.classes
 
 
 @dataclass(frozen=True)
-class FaderReleaser(Releaser):
-    """A fader network that replaces the secret, with Gaussian noise on its latent features.
+class FaderReleaser(CopyingReleaser):
+    """A fader network that replaces the secret, whose classes it learns.
 
-    Before the game it learns to copy images from the secret and from features that do not show it.
-    It releases them without the secret. The game then trains it on as a filter. Without steps of
-    the game and without noise it is a fader network alone, the paper's baseline.
-
-    Attributes:
-        side: Height and width of the images, in pixels.
-        width: Channels of the first layer.
-        channels: Channels of an image.
-        classes: Classes of the secret.
+    It learns to copy images from the secret and from features that do not show it, and releases
+    them without the secret. The game then trains it on as a filter. Without steps of the game and
+    without noise it is a fader network alone, the paper's baseline.
     """
 
-    copies_first: ClassVar[bool] = True
-
-    side: int
-    width: int
-    channels: int = 3
+    network, learner = Fader, FaderTraining
     classes: int = 2
-
-    def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters of a `Fader`, as PyTorch draws them."""
-        return draw_parameters(lambda: Fader(*self._sizes), random)
-
-    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of the latent features."""
-        return noise_shape(self.side, self.width)
-
-    def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
-        """Releases images [S, n, channels, side, side] in [0, 1]; see `Releaser.release`."""
-        return self._stack(parameters, batch.x, batch.noise)
 
     def copying_loss(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Root of the mean squared error by the true secret, plus the classifier's loss."""
         classes = torch.arange(self.classes, device=batch.x.device)
         attribute = (batch.secret[..., None] == classes).to(batch.x.dtype)
-        outputs = self._training(parameters, batch.x, batch.noise, attribute).float()
+        outputs = self._learned(parameters, batch.x, batch.noise, attribute).float()
         copy, logits = outputs[..., : -self.classes], outputs[..., -self.classes :]
         loss = (copy - batch.x.flatten(2)).square().flatten(1).mean(1).sqrt()
         return loss + cross_entropy(logits, batch.secret)
-
-    @cached_property
-    def _stack(self) -> ConvolutionStack:
-        with torch.device("meta"):  # its own parameters are not used
-            return ConvolutionStack(Fader(*self._sizes))
-
-    @cached_property
-    def _training(self) -> ConvolutionStack:
-        with torch.device("meta"):
-            return ConvolutionStack(FaderTraining(*self._sizes))
-
-    @property
-    def _sizes(self) -> tuple[int, int, int, int]:
-        return self.channels, self.width, self.classes, self.side
 
 
 @dataclass(frozen=True)
@@ -341,9 +316,8 @@ class ModuleReleaser(Releaser):
             given = "a module whose parameters are all frozen"
             raise UserFormError("releaser.torch", given, "one with parameters to train")
         if tuple(self._modules.output) != record_shape:
-            given = (
-                f"a module whose releases have the shape {describe_shapes([self._modules.output])}"
-            )
+            shape = describe_shapes([self._modules.output])
+            given = f"a module whose releases have the shape {shape}"
             raise UserFormError("releaser.torch", given, describe_shapes([record_shape]))
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:

@@ -19,7 +19,7 @@ from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
 from privnets.adversarial.training.releasers import build_releaser
-from privnets.networks.precision import computed_in
+from privnets.networks.devices import computed_in
 
 STEPS = 30
 

@@ -10,7 +10,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.trained_releaser import load_releaser
-from privnets.adversarial.training.obfuscation import OBFUSCATIONS
+from privnets.adversarial.training.releaser import OBFUSCATIONS
 
 IMAGES, SERIES = (3, 9, 9), (12, 2)
 SHAPES = {name: SERIES if name in ("rounding", "average") else IMAGES for name in OBFUSCATIONS}

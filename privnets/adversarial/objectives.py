@@ -1,4 +1,4 @@
-"""Interface of the objectives of releasers.
+"""Objectives of releasers: their interface, the two of the papers, and those that packages add.
 
 An objective answers what planning needs; its loss, and torch with it, load with the first game.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from privnets.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,12 +22,26 @@ if TYPE_CHECKING:
     from privnets.statistics.estimates import Estimate
 
 
+WEIGHTS: Final = frozenset(
+    {
+        "privacy_weight",
+        "gradient",
+        "distortion_weight",
+        "utility_weight",
+        "tradeoff",
+        "estimator",
+        "squaring",
+    }
+)
+"""Fields of a configuration that only objectives read."""
+
+
 class Objective(ABC):
     """Loss that a releaser minimises.
 
     Attributes:
         name: Value of the field `objective`.
-        fields: Those of `objectives.WEIGHTS` that the loss reads; a study may not change others.
+        fields: Those of `WEIGHTS` that the loss reads; a study may not change others.
             The order `alpha` is not among them: leakage of that order is always measured.
         compares_with_raw: Whether the loss compares utility inferred from the release with utility
             inferred from raw records. It then needs a problem with a utility label, and both
@@ -72,3 +88,51 @@ class Objective(ABC):
             An estimate for each key of `metrics`.
         """
         return {}
+
+
+class AlphaObjective(Objective):
+    """Distortion less a multiple of the adversary's conditional entropy (arXiv 2310.18241)."""
+
+    name = "alpha"
+    fields = frozenset({"privacy_weight", "gradient", "distortion_weight", "utility_weight"})
+
+    def loss(
+        self,
+        configs: Sequence[AdversarialConfig],
+        log_prior: Tensor,
+        complete: Collection[str] = (),
+    ) -> Loss:
+        """See `losses.AlphaLoss`."""
+        from privnets.adversarial.training.losses import AlphaLoss  # imports torch
+
+        return AlphaLoss(configs, log_prior, complete)
+
+
+class SquaredKLObjective(Objective):
+    """Squares of the utility lost and of the secret leaked (ICLR 2019 submission, eq. 8)."""
+
+    name = "squared-kl"
+    fields = frozenset({"tradeoff", "estimator", "squaring", "distortion_weight"})
+    compares_with_raw = True
+
+    def loss(
+        self,
+        configs: Sequence[AdversarialConfig],
+        log_prior: Tensor,
+        complete: Collection[str] = (),
+    ) -> Loss:
+        """See `losses.SquaredKLLoss`."""
+        from privnets.adversarial.training.losses import SquaredKLLoss  # imports torch
+
+        return SquaredKLLoss(configs, log_prior, complete)
+
+
+OBJECTIVES: Final[Registry[Objective]] = Registry(
+    "objective",
+    "privnets.objectives",
+    "privnets.adversarial.objectives:Objective",
+    {
+        "alpha": "privnets.adversarial.objectives:AlphaObjective",
+        "squared-kl": "privnets.adversarial.objectives:SquaredKLObjective",
+    },
+)
