@@ -117,11 +117,6 @@ class ReleaseCheck:
         low = value - quantile * error
         return max(value, floor), max(low, floor), max(high, floor)
 
-    @staticmethod
-    def _interval(value: float, error: float) -> tuple[float, float, float]:
-        half = float(ndtri(1 - _RISK / 2)) * error
-        return value, value - half, value + half
-
     def check(
         self, limits: Mapping[str, float] = MappingProxyType({}), *, judge: Judge = "upper"
     ) -> GateResult:
@@ -154,9 +149,11 @@ class ReleaseCheck:
         (accuracy, low, high), (leakage, least, most) = self.balanced_accuracy, self.leakage
         notes, count = self.result.notes, len(self._scores("balanced_accuracy"))
         raised = [notes[key] for key in sorted(notes) if key.startswith("flag/")]
+        half = float(ndtri(1 - _RISK / 2))
         utility = (
-            f"utility that remains: {text} {self._text(*self._interval(*estimate))}"
-            for text, estimate in self.utility.items()
+            f"utility that remains: {text} "
+            f"{self._text(value, value - half * error, value + half * error)}"
+            for text, (value, error) in self.utility.items()
         )
         return "\n".join(
             [

@@ -20,7 +20,7 @@ from privnets.adversarial.training.inference_networks import build_game_networks
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.contract import Experiment, Rung, Stage, State
-from privnets.points import Replicate, TradeoffPoint
+from privnets.points import TradeoffPoint
 
 _STAGE_SECONDS = 5.0
 _EVALUATED_BYTES = 2**30  # of releases evaluated together
@@ -123,15 +123,11 @@ class StackRun:
 
             replicates = evaluate_by_attackers(self._problem, finite)
         for replicate in replicates:
-            yield self._stage(self._finish_first(replicate))
-
-    def _finish_first(self, replicate: Replicate | None) -> list[TradeoffPoint]:
-        """Point of the first member, which leaves; nothing where evaluation only paused."""
-        if replicate is None:
-            return []
-        config = self._game.configs[0]
-        self._remove([0])
-        return [self._experiment.point(config, replicate)]
+            points = []
+            if replicate is not None:  # else evaluation only paused
+                points.append(self._experiment.point(self._game.configs[0], replicate))
+                self._remove([0])
+            yield self._stage(points)
 
     def _remove(self, members: Sequence[int]) -> None:
         kept = [i for i in range(len(self._game.configs)) if i not in members]

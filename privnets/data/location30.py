@@ -60,7 +60,19 @@ def parse(archive: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     Returns:
         Binary features, shape [N, 446], and classes, shape [N], 0 to 29 (1 to 30 in the file).
     """
-    content = _extract(unpack_gzip(archive, "Location-30's archive", _MAX_BYTES))
+    tar, content = unpack_gzip(archive, "Location-30's archive", _MAX_BYTES), None
+    try:
+        with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as members:
+            for member in members:
+                is_file = member.isreg() and not member.issparse()
+                if content is None and member.name == _MEMBER and is_file:
+                    stream = members.extractfile(member)
+                    content = stream.read() if stream else b""
+    # Invalid headers raise errors of tarfile or of the functions that it calls.
+    except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError) as error:
+        raise DataError(f"Location-30's archive is not a tar file: {error}.") from error
+    if content is None:
+        raise DataError(f"Location-30's archive has no regular file {_MEMBER!r}.")
     try:
         if not content.strip():
             raise ValueError("it is empty")
@@ -74,16 +86,3 @@ def parse(archive: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     except (ValueError, OverflowError) as error:
         raise DataError(f"Location-30's file {_MEMBER!r} is not a table: {error}.") from error
     return features.astype(np.float64), classes - 1
-
-
-def _extract(tar: bytes) -> bytes:
-    try:
-        with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as members:
-            for member in members:
-                if member.name == _MEMBER and member.isreg() and not member.issparse():
-                    stream = members.extractfile(member)
-                    return stream.read() if stream else b""
-    # Invalid headers raise errors of tarfile or of the functions that it calls.
-    except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError) as error:
-        raise DataError(f"Location-30's archive is not a tar file: {error}.") from error
-    raise DataError(f"Location-30's archive has no regular file {_MEMBER!r}.")

@@ -115,20 +115,12 @@ class _LeakyConvolution(torch.autograd.Function):
             gradient, x, weight, [len(weight)], [ctx.stride] * 2, [padding] * 2, [1, 1], False,
             [0, 0], ctx.groups, [needs_x and not is_folded, needs_weight, needs_bias],
         )  # fmt: skip
-        if is_folded:
-            for_x = _fold(gradient, weight, ctx.stride, ctx.groups, x.shape[2:])
+        if is_folded:  # by a matrix product for each patch
+            matrices = weight.view(ctx.groups, -1, *weight.shape[1:]).flatten(2).mT
+            rows, kernel = gradient.flatten(2), weight.shape[-1]
+            patches = matrices @ rows.view(len(rows), ctx.groups, -1, rows.shape[2])
+            for_x = fold(patches.flatten(1, 2), x.shape[2:], kernel, 1, padding, ctx.stride)
         return for_x, for_weight, for_bias, None, None
-
-
-def _fold(
-    gradient: Tensor, weight: Tensor, stride: int, groups: int, size: Sequence[int]
-) -> Tensor:
-    """Gradient at the input of a grouped convolution, by a matrix product for each patch."""
-    matrices = weight.view(groups, -1, *weight.shape[1:]).flatten(2).mT
-    rows = gradient.flatten(2)
-    patches = matrices @ rows.view(len(rows), groups, -1, rows.shape[2])
-    kernel = weight.shape[-1]
-    return fold(patches.flatten(1, 2), tuple(size), kernel, 1, kernel // 2, stride)
 
 
 def _move_channels_inside(images: Tensor) -> Tensor:

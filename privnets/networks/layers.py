@@ -45,21 +45,13 @@ class Activation:
     """
 
     apply: Callable[[Tensor], Tensor]
-    backward: Callable[[Tensor, Tensor], None]
+    backward: Callable[[Tensor, Tensor], object]
     gain: float
 
 
 def leaky(x: Tensor) -> Tensor:
     """Leaky rectifier of slope 0.1: no unit has a zero gradient."""
     return leaky_relu(x, SLOPE)
-
-
-def _leaky_backward(gradient: Tensor, value: Tensor) -> None:
-    torch.ops.aten.leaky_relu_backward.grad_input(gradient, value, SLOPE, True, grad_input=gradient)
-
-
-def _relu_backward(gradient: Tensor, value: Tensor) -> None:
-    torch.ops.aten.threshold_backward.grad_input(gradient, value, 0, grad_input=gradient)
 
 
 def _tanh(x: Tensor) -> Tensor:
@@ -69,19 +61,22 @@ def _tanh(x: Tensor) -> Tensor:
     return x.tanh_()
 
 
-def _tanh_backward(gradient: Tensor, value: Tensor) -> None:
-    torch.ops.aten.tanh_backward.grad_input(gradient, value, grad_input=gradient)
-
-
 # Gains: He et al., arXiv 1502.01852, eq. 10 and 15; tanh is nearly linear at the start.
+_aten = torch.ops.aten
 ACTIVATIONS: Final[Mapping[ActivationName, Activation]] = {
-    "relu": Activation(torch.relu_, _relu_backward, math.sqrt(2)),
+    "relu": Activation(
+        torch.relu_,
+        lambda g, value: _aten.threshold_backward.grad_input(g, value, 0, grad_input=g),
+        math.sqrt(2),
+    ),
     "leaky": Activation(
         lambda x: leaky_relu(x, SLOPE, inplace=True),
-        _leaky_backward,
+        lambda g, value: _aten.leaky_relu_backward.grad_input(g, value, SLOPE, True, grad_input=g),
         math.sqrt(2 / (1 + SLOPE**2)),
     ),
-    "tanh": Activation(_tanh, _tanh_backward, 1.0),
+    "tanh": Activation(
+        _tanh, lambda g, value: _aten.tanh_backward.grad_input(g, value, grad_input=g), 1.0
+    ),
 }
 GAINS: Final[Mapping[ActivationName, float]] = {name: a.gain for name, a in ACTIVATIONS.items()}
 

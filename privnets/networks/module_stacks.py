@@ -203,14 +203,13 @@ def mixes_records(call: Callable[[Tensor], Tensor], x: Tensor, size: int = 0) ->
         size: Records in a larger batch, which repeats x, where the first one is compared too.
     """
     larger = x[torch.arange(size, device=x.device) % len(x)]
-    return _mixes(call, x, len(x)) or (size > len(x) and _mixes(call, larger, 1))
-
-
-def _mixes(call: Callable[[Tensor], Tensor], x: Tensor, compared: int) -> bool:
-    together = call(x)[:compared]
-    alone = torch.stack([call(x[i].expand_as(x))[i] for i in range(compared)])
-    near = 1e-4 * together.abs().nan_to_num(0, 0, 0).max().item()
-    return not torch.allclose(alone, together, rtol=0, atol=near, equal_nan=True)
+    for batch, compared in ((x, len(x)), (larger, 1)) if size > len(x) else ((x, len(x)),):
+        together = call(batch)[:compared]
+        alone = torch.stack([call(batch[i].expand_as(batch))[i] for i in range(compared)])
+        near = 1e-4 * together.abs().nan_to_num(0, 0, 0).max().item()
+        if not torch.allclose(alone, together, rtol=0, atol=near, equal_nan=True):
+            return True
+    return False
 
 
 def draws_random_numbers(call: Callable[[], object]) -> bool:

@@ -59,7 +59,16 @@ class RandomStreams:
         source = np.random.Philox(0)
         for member, key in enumerate(self._keys):
             # NumPy increases the counter before it computes a block.
-            source.state = _numpy_state(key, begin)
+            counters = np.array([begin, 0, 0, 0], np.uint64)
+            state: Any = {
+                "bit_generator": "Philox",
+                "state": {"counter": counters, "key": key},
+                "buffer": np.zeros(4, np.uint64),
+                "buffer_pos": 4,
+                "has_uint32": 0,
+                "uinteger": 0,
+            }
+            source.state = state
             words[:, member] = source.random_raw(4 * (end - begin)).reshape(rows, -1)
         return words.view(np.int64)
 
@@ -149,16 +158,3 @@ def _shift(words: Tensor) -> Tensor:
 def _signed(word: int) -> int:
     """The signed integer with the lowest 64 bits of an unsigned one."""
     return (word + 2**63) % 2**64 - 2**63
-
-
-def _numpy_state(key: NDArray[np.uint64], counter: int) -> Any:
-    """State of NumPy's Philox at a counter, with an empty buffer."""
-    counters = np.array([counter, 0, 0, 0], np.uint64)
-    return {
-        "bit_generator": "Philox",
-        "state": {"counter": counters, "key": key},
-        "buffer": np.zeros(4, np.uint64),
-        "buffer_pos": 4,
-        "has_uint32": 0,
-        "uinteger": 0,
-    }

@@ -107,12 +107,11 @@ class StackedAdam:
                 )
             target.copy_(saved)
         self._steps.copy_(state["steps"])
-        self._clear_changes()
+        torch._foreach_zero_(self._changes)  # if one is not finite, the next would not be, either
 
     def forget_gradients(self) -> None:
         """Sets all moments and the step count to zero, as before the first step."""
-        torch._foreach_zero_([*self._first, *self._second, self._steps])
-        self._clear_changes()
+        torch._foreach_zero_([*self._first, *self._second, *self._changes, self._steps])
 
     def keep(self, index: Tensor) -> None:
         """Drops all networks but those of `index`, int64, shape [kept]; copies their parameters."""
@@ -121,10 +120,6 @@ class StackedAdam:
         for tensors in (self.parameters, self._rates):
             tensors[:] = [tensor[index] for tensor in tensors]
         self._shaped_changes = self._shape(self._changes)
-
-    def _clear_changes(self) -> None:
-        """Forgets the previous change: if it is not finite, the next one would not be, either."""
-        torch._foreach_zero_(self._changes)
 
     def _tensors(self) -> dict[str, Tensor]:
         moments = {"first": self._shape(self._first), "second": self._shape(self._second)}

@@ -16,10 +16,10 @@ PROBLEMS: Final[Registry[Any]] = Registry(
         "digits": "privnets.adversarial.problems.digits:DigitsProblem",
         "amnist": "privnets.adversarial.problems.amnist:AmnistProblem",
         "eco": "privnets.adversarial.problems.eco:EcoProblem",
-        "gender-emotion": "privnets.adversarial.problems.face_attributes:GenderEmotionProblem",
-        "subject-gender": "privnets.adversarial.problems.face_attributes:SubjectGenderProblem",
+        "gender-emotion": "privnets.adversarial.problems.face_problems:GenderEmotionProblem",
+        "subject-gender": "privnets.adversarial.problems.face_problems:SubjectGenderProblem",
         "subject-within-subject": (
-            "privnets.adversarial.problems.subject_within_subject:SubjectWithinSubjectProblem"
+            "privnets.adversarial.problems.face_problems:SubjectWithinSubjectProblem"
         ),
     },
 )

@@ -115,7 +115,7 @@ class AmnistProblem(DigitImages):
         splits = []
         for config in configs:
             parts = *stratified_split(strata, _SHARES, config.seed), tests[_labels(config)]
-            splits.append(Splits(*parts, other_test=tests[self.other_labels(config)]))
+            splits.append(replace(Splits(*parts), other_test=tests[self.other_labels(config)]))
         return records, splits
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:

@@ -37,7 +37,8 @@ from privnets.adversarial.problem import (
     subsample,
 )
 from privnets.data import DataError, eco
-from privnets.data.eco import MISSING, STEPS, Recordings, Resolution
+from privnets.data.eco import STEPS, Recordings, Resolution
+from privnets.data.eco_files import MISSING
 from privnets.references.problems import SequenceSettings
 
 if TYPE_CHECKING:
@@ -200,7 +201,8 @@ class Windows:
     @property
     def days(self) -> NDArray[np.int64]:
         """A number shared by the windows that start on one day of one household, shape [n]."""
-        return self.household * _HOUSEHOLD_STRIDE + self.start // self.power.shape[1]
+        days: NDArray[np.int64] = self.start // self.power.shape[1]
+        return self.household * _HOUSEHOLD_STRIDE + days
 
     def select(self, rows: NDArray[np.int64]) -> Windows:
         """The windows at some rows."""

@@ -148,15 +148,19 @@ class GaussianMixtureProblem(Problem):
     ) -> Generator[None, None, Sequence[Mapping[str, float]]]:
         """Least squared-KL losses of any release and of linear filters; NaN for `alpha`."""
         losses: dict[tuple[float, ...], tuple[float, float]] = {}
-        settings = list(dict.fromkeys(_loss_settings(c) for c in configs if _has_loss(c)))
+        # Settings that determine the least losses; replicates share them.
+        own = [
+            (dependence_of(c), c.tradeoff, c.noise_std) if c.objective == "squared-kl" else None
+            for c in configs
+        ]
+        settings = [each for each in dict.fromkeys(own) if each is not None]
         for start in range(0, len(settings), _SEARCHES_PER_PAUSE):
             some = settings[start : start + _SEARCHES_PER_PAUSE]
             linear, _ = measures.best_linear_loss(*np.array(some).T)
             for setting, loss in zip(some, linear.tolist(), strict=True):
                 losses[setting] = (measures.best_loss(*setting[:2]), loss)
             yield None
-        undefined = (math.nan, math.nan)
-        least = [losses[_loss_settings(c)] if _has_loss(c) else undefined for c in configs]
+        least = [(math.nan, math.nan) if each is None else losses[each] for each in own]
         return [dict(zip(OPTIMA, pair, strict=True)) for pair in least]
 
     def release_details(self, release: Release) -> ReleaseDetails:
@@ -170,7 +174,7 @@ class GaussianMixtureProblem(Problem):
             metrics = dict(zip(EXACT, (leakage, censored, loss), strict=True))
         else:
             notes |= dict.fromkeys(EXACT, "exact information is known for linear filters only")
-        if not _has_loss(config):
+        if config.objective != "squared-kl":
             metrics["exact/loss"] = math.nan
             reason = "the loss (1 - a) B^2 + a A^2 belongs to objective squared-kl"
             notes |= dict.fromkeys(("exact/loss", *OPTIMA), reason)
@@ -201,12 +205,3 @@ def _filter_information(
     information = measures.filter_information(filters, noise, joint)
     parts = (part.masked_fill(~is_finite, math.nan) for part in information)
     return measures.FilterInformation(*parts)
-
-
-def _has_loss(config: AdversarialConfig) -> bool:
-    return config.objective == "squared-kl"
-
-
-def _loss_settings(config: AdversarialConfig) -> tuple[float, float, float]:
-    """Settings that determine the least losses; replicates share them."""
-    return dependence_of(config), config.tradeoff, config.noise_std

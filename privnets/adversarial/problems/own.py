@@ -165,7 +165,7 @@ class LabelledRecords(OwnProblem):
 
     def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """40, 35, 10 and 15% of the records."""
-        return SplitSizes(*stratified_sizes(self._count, SHARES), self.encoding.shape)
+        return SplitSizes(*stratified_sizes(self._count, SHARES), record_shape=self.encoding.shape)
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]

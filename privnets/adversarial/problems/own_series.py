@@ -173,7 +173,7 @@ class SeriesProblem(OwnProblem):
         """Windows of 40, 35, 10 and 15% of the series or blocks."""
         groups, each = self._groups.shape
         sizes = (each * size for size in stratified_sizes(groups, SHARES))
-        return SplitSizes(*sizes, self.encoding.shape)
+        return SplitSizes(*sizes, record_shape=self.encoding.shape)
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]

@@ -89,36 +89,29 @@ class ConditionalEntropy:
             scores = _shannon(log_p) if posterior else -at_label(log_p, secret)
             return scores.mean(1).sum(1)
         is_known = secret != MISSING
+        # Entries of the scores, of each record or step, that rest on a known secret.
+        is_joint = self._sequence == "joint" and is_known.shape[2] > 1
+        counted = is_known.any(2, keepdim=True) if is_joint else is_known
         if order == 0:
-            counted = self._is_counted(is_known)
             steps = counted.any(1).sum(1) * (is_known.shape[2] // counted.shape[2])
             return math.log(log_p.shape[-1]) * steps.to(log_p.dtype)
-        if order == 1:
+        if order == 1:  # scores add, and `joint` equals `sum` but for missing steps
             scores = _shannon(log_p) if posterior else -at_known(log_p, secret)
-            return self._mean_score(scores, is_known)
-        scores = _log_norm(order, log_p) if posterior else _log_gain(order, log_p, secret)
-        factor = -1.0 if math.isinf(order) else order / (1 - order)
-        combined = self._combine_steps(scores, is_known)
-        return factor * _log_mean_exp(combined, self._is_counted(is_known)).sum(1)
-
-    def _mean_score(self, scores: Tensor, is_known: Tensor) -> Tensor:
-        """Entropy at order 1, where scores add and `joint` equals `sum` but for missing steps."""
-        scores, counted = self._combine_steps(scores, is_known), self._is_counted(is_known)
-        scores = torch.where(counted, scores, 0.0).sum(1) / counted.sum(1).clamp_min(1)
-        return scores.sum(1)
-
-    def _combine_steps(self, scores: Tensor, is_known: Tensor) -> Tensor:
-        """Scores [S, n, 1] of each record as if all its steps were known, or of each step."""
+        elif posterior:
+            scores = _log_norm(order, log_p)
+        else:  # logarithm of the best guess's gain at the true secret, q^((alpha - 1) / alpha)
+            guess = (min(order, _MAX_GUESS_ORDER) * log_p).log_softmax(-1)
+            exponent = 1.0 if math.isinf(order) else (order - 1) / order
+            scores = exponent * at_known(guess, secret)
         scores = torch.where(is_known, scores, 0.0)
-        if self._sequence == "sum" or scores.shape[2] == 1:
-            return scores
-        known_steps = is_known.sum(2, keepdim=True).clamp_min(1).to(scores.dtype)
-        return scores.sum(2, keepdim=True) * (is_known.shape[2] / known_steps)
-
-    def _is_counted(self, is_known: Tensor) -> Tensor:
-        """Entries of `_combine_steps` that rest on a known secret."""
-        is_alone = self._sequence == "sum" or is_known.shape[2] == 1
-        return is_known if is_alone else is_known.any(2, keepdim=True)
+        if is_joint:  # as if all of a record's steps were known
+            known_steps = is_known.sum(2, keepdim=True).clamp_min(1).to(scores.dtype)
+            scores = scores.sum(2, keepdim=True) * (is_known.shape[2] / known_steps)
+        if order == 1:
+            means = torch.where(counted, scores, 0.0).sum(1) / counted.sum(1).clamp_min(1)
+            return means.sum(1)
+        factor = -1.0 if math.isinf(order) else order / (1 - order)
+        return factor * _log_mean_exp(scores, counted).sum(1)
 
 
 def at_label(values: Tensor, label: Tensor) -> Tensor:
@@ -143,13 +136,6 @@ def _log_norm(order: float, log_p: Tensor) -> Tensor:
         powers = ((order - 1) * log_p).clamp_max(_MAX_EXPONENT)
         return (log_p.exp() * powers.expm1()).sum(-1).log1p() / order
     return (order * log_p).logsumexp(-1) / order
-
-
-def _log_gain(order: float, log_p: Tensor, secret: Tensor) -> Tensor:
-    """Logarithm of the best guess's gain at the true secret, q^((alpha - 1) / alpha)."""
-    guess = (min(order, _MAX_GUESS_ORDER) * log_p).log_softmax(-1)
-    exponent = 1.0 if math.isinf(order) else (order - 1) / order
-    return exponent * at_known(guess, secret)
 
 
 def _log_mean_exp(scores: Tensor, counted: Tensor) -> Tensor:

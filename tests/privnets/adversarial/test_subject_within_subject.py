@@ -14,8 +14,8 @@ import privnets
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.problems.face_problems import verification
 from privnets.adversarial.problems.opening import problem_of
-from privnets.adversarial.problems.subject_within_subject import verification
 from privnets.adversarial.records import (
     MISSING,
     AttackerGuesses,
