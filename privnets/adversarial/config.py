@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 from pydantic import Field, model_validator
 
-from privnets.adversarial.attackers.profiles import ProfileName
+from privnets.adversarial.attackers import ProfileName
 from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problems import PROBLEMS
 from privnets.config import ExperimentConfig, Named, OneOf, UserForm, UserMetric

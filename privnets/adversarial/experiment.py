@@ -106,8 +106,12 @@ class Adversarial(Experiment):
         if own.objective not in OBJECTIVES.builtin:
             added = type(OBJECTIVES.get(own.objective))
             sources.append(source_digest(f"{added.__module__}:{added.__qualname__}", "objective"))
-        if own.metrics:
-            sources += _scorer_digests(own.metrics, _problem(config))
+        if own.metrics:  # tries each scorer on one record of each class
+            from privnets.references import scorers  # loads scikit-learn, which few studies need
+
+            labels = _problem(config).utility_labels
+            scorers.try_scorers(own.metrics, labels, labels)
+            sources += scorers.scorer_digests(own.metrics)
         return "; ".join([_problem(config).fingerprint(own), *added_names(), *sources])
 
     def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
@@ -152,16 +156,6 @@ def _stages() -> ModuleType:
     from privnets.adversarial import stages
 
     return stages
-
-
-def _scorer_digests(own: Mapping[str, str], problem: Problem) -> list[str]:
-    """Identifies scorers, and tries each on one record of each class."""
-    from privnets.references import (
-        scorers,  # loads scikit-learn, which few studies need before training
-    )
-
-    scorers.try_scorers(own, problem.utility_labels, problem.utility_labels)
-    return scorers.scorer_digests(own)
 
 
 def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ are planned from problems, so these modules load without torch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -89,6 +89,12 @@ class SplitSizes:
     validation: int
     test: int
     record_shape: tuple[int, ...]
+
+    @classmethod
+    def from_counts(cls, counts: Iterable[int], record_shape: tuple[int, ...]) -> SplitSizes:
+        """Four numbers of records, in the order of the fields."""
+        train, attack, validation, test = counts
+        return cls(train, attack, validation, test, record_shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from privnets.adversarial.attackers import PROFILES, ProfileName
 from privnets.adversarial.attackers.neural import fit_utility
 from privnets.adversarial.attackers.panel import (
     PanelResult,
@@ -21,7 +22,6 @@ from privnets.adversarial.attackers.panel import (
     discard_progress,
     score_releases,
 )
-from privnets.adversarial.attackers.profiles import PROFILES, ProfileName
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
 from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
@@ -205,7 +205,6 @@ def check_release(
     Args:
         records: File or folder of the original records.
         released: That of their release.
-        panel: Size and training of the attackers.
         labels: Table of the secrets, if the records have none.
         report: Called between steps of the training.
 

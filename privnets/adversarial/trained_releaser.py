@@ -66,12 +66,9 @@ class ReleaserDescription(BaseModel):
     """Everything about a trained releaser but its parameters.
 
     Attributes:
-        format: Version of this description.
         network: Value of the field `releaser`, or of `obfuscation`.
         settings: Fields of the network, or keyword arguments of a user's factory.
         noise_std: Scale of the noise, or strength of the obfuscation.
-        encoding: Relation of the user's form of records to arrays.
-        problem: Problem that it was trained on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -103,13 +100,7 @@ class ReleaseReport(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TrainedReleaser:
-    """A trained releaser as a function of records.
-
-    Attributes:
-        network: Its network.
-        parameters: Its parameters, each of shape [1, ...].
-        description: Noise, encoding and problem.
-    """
+    """A trained releaser as a function of records; parameters have the shape [1, ...]."""
 
     network: Releaser
     parameters: Sequence[Tensor]
@@ -210,12 +201,9 @@ class TrainedReleaser:
 def save_releaser(
     problem: Problem, config: AdversarialConfig, parameters: Sequence[Tensor]
 ) -> bytes:
-    """Returns a trained releaser as a safetensors file.
+    """Returns a trained releaser, by parameters without a stack's dimension, as safetensors.
 
     Without an encoding of new records the file has the parameters alone.
-
-    Args:
-        parameters: Its parameters, without the stack's dimension.
     """
     tensors = {str(i): p.contiguous().cpu() for i, p in enumerate(parameters)}
     encoding = problem.record_encoding(config)

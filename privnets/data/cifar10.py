@@ -59,8 +59,7 @@ class Cifar10Source(DataSource):
 
     def read(self, paths: Sequence[Path]) -> Table:
         """Reads the archive; see `parse`."""
-        x, y = parse(paths[0].read_bytes())
-        return x, y, _PIXEL_NAMES
+        return *parse(paths[0].read_bytes()), _PIXEL_NAMES
 
 
 def parse(archive: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

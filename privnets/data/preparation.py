@@ -89,8 +89,8 @@ def _load_scaled(name: str | DataReference, identity: str) -> PreparedData:
     x: NDArray[Any] = dataset.x.astype(np.float32 if about.shape else np.float64)
     if _is_scaled(name) and about.shape:  # the pixels of each channel share one scale
         pixels = x.reshape(len(x), about.shape[0], -1)
-        scale = {"axis": (0, 2), "keepdims": True, "dtype": np.float64}
-        mean, deviation = pixels.mean(**scale), np.maximum(pixels.std(**scale), 1e-12)
+        mean = pixels.mean(axis=(0, 2), keepdims=True, dtype=np.float64)
+        deviation = pixels.std(axis=(0, 2), keepdims=True, dtype=np.float64).clip(1e-12)
         x = ((pixels - mean.astype(np.float32)) / deviation.astype(np.float32)).reshape(x.shape)
     elif _is_scaled(name):
         x = z_scores(x)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import cache, lru_cache, partial, reduce
+from functools import lru_cache, partial, reduce
 
 import numpy as np
 import torch
@@ -171,7 +171,7 @@ def _starts(k: Tensor, a: Tensor, grid: Callable[[float, float], Tensor]) -> _Fi
 
 
 def _plane_starts(k: float, a: float) -> Tensor:
-    """Shapes [n, 3] of two numbers: the best of a grid of cell distances in the plane."""
+    """Shapes [n, 3] of two numbers: the best of a grid of cell distances in the plane, roughly."""
     shapes, leakage, censored = _plane(k)
     return shapes[_weighted_loss(leakage, censored, a).argsort()[:_STARTS]]
 
@@ -198,18 +198,14 @@ def _line(k: float, gains: Sequence[float]) -> _Evaluated:
 @lru_cache(maxsize=64)
 def _plane(k: float) -> _Evaluated:
     """Evaluates shapes [n, 3] that release two numbers, roughly."""
-    return _plane_shapes(), *_information(_joint(k), _plane_shapes(), rough=True)
-
-
-@cache
-def _plane_shapes() -> Tensor:
     along = torch.tensor(_DISTANCES, dtype=torch.float64)
     across = torch.cat([-along[1:], along])
     first, shear, second = torch.cartesian_prod(along, across, along[1:]).unbind(-1)
     rows = [torch.stack([first, shear], dim=-1), torch.stack([0 * first, second], dim=-1)]
     _, gains, rotation = torch.linalg.svd(torch.stack(rows, dim=-2))
     angles = torch.atan2(rotation[:, 0, 1], rotation[:, 0, 0])
-    return torch.cat([angles[:, None], gains], dim=1)[gains[:, 0] <= _MAX_GAIN]
+    shapes = torch.cat([angles[:, None], gains], dim=1)[gains[:, 0] <= _MAX_GAIN]
+    return shapes, *_information(_joint(k), shapes, rough=True)
 
 
 def _pattern_search(starts: _Filters, *, rough: bool = False) -> _Filters:
@@ -250,7 +246,22 @@ def _newton_search(starts: _Filters, gain_range: _Range) -> _Filters:
 def _newton_descent(starts: _Filters, gain_range: _Range) -> _Filters:
     shapes, loss, k, a = starts.shapes, starts.loss, starts.k[:, None], starts.a[:, None]
     for _ in range(_NEWTON_STEPS if len(loss) else 0):
-        step = _newton_step(starts, shapes, gain_range)
+        # Absolute eigenvalues of the Hessian make the steps saddle-free.
+        directions = _directions(shapes)
+        around = torch.cat([0 * directions[:1], _DIFFERENCE * directions])
+        points = (shapes[:, None] + around).requires_grad_()
+        (slopes,) = torch.autograd.grad(_loss(k, a, points).sum(), points)
+        slope, hessian = slopes[:, 0], (slopes[:, 1:] - slopes[:, :1]) / _DIFFERENCE
+        low, high = shapes <= gain_range[0], shapes >= gain_range[1]
+        fixed = low & (slope >= 0) | high & (slope <= 0)
+        fixed[:, 0], fixed[:, 2] = False, fixed[:, 2] | (shapes[:, 2] == 0)
+        free = (~fixed[:, : len(directions)]).double()
+        hessian = hessian[..., : len(directions)] * free[:, :, None] * free[:, None]
+        symmetric = (hessian + hessian.mT) / 2 + torch.diag_embed(1 - free)
+        eigenvalues, axes = torch.linalg.eigh(symmetric)
+        along = axes.mT @ (slope[:, : len(directions)] * free)[..., None]
+        newton = axes @ (along / eigenvalues.abs().clamp(min=_ROUNDING)[..., None])
+        step = -newton[..., 0] @ directions
         candidates = shapes[:, None] + _STEP_LENGTHS[:, None] * step[:, None]
         candidates[..., 1:].clamp_(*gain_range)
         candidates[..., 2] *= shapes[:, None, 2] > 0
@@ -263,25 +274,6 @@ def _newton_descent(starts: _Filters, gain_range: _Range) -> _Filters:
         )
         loss = torch.where(better, least, loss)
     return replace(starts, shapes=shapes, loss=loss)
-
-
-def _newton_step(starts: _Filters, shapes: Tensor, gain_range: _Range) -> Tensor:
-    """Newton step of each shape, with absolute eigenvalues of the Hessian (saddle-free)."""
-    directions = _directions(shapes)
-    around = torch.cat([0 * directions[:1], _DIFFERENCE * directions])
-    points = (shapes[:, None] + around).requires_grad_()
-    loss = _loss(starts.k[:, None], starts.a[:, None], points)
-    (slopes,) = torch.autograd.grad(loss.sum(), points)
-    slope, hessian = slopes[:, 0], (slopes[:, 1:] - slopes[:, :1]) / _DIFFERENCE
-    low, high = shapes <= gain_range[0], shapes >= gain_range[1]
-    fixed = low & (slope >= 0) | high & (slope <= 0)
-    fixed[:, 0], fixed[:, 2] = False, fixed[:, 2] | (shapes[:, 2] == 0)
-    free = (~fixed[:, : len(directions)]).double()
-    hessian = hessian[..., : len(directions)] * free[:, :, None] * free[:, None]
-    eigenvalues, axes = torch.linalg.eigh((hessian + hessian.mT) / 2 + torch.diag_embed(1 - free))
-    along = axes.mT @ (slope[:, : len(directions)] * free)[..., None]
-    step: Tensor = axes @ (along / eigenvalues.abs().clamp(min=_ROUNDING)[..., None])
-    return -step[..., 0] @ directions
 
 
 def _directions(shapes: Tensor) -> Tensor:

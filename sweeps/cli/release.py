@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import privnets
-from privnets.adversarial.attackers.profiles import ProfileName
+from privnets.adversarial.attackers import ProfileName
 from privnets.adversarial.problems.own import OwnProblem
 from privnets.adversarial.release_check import GATED_OF_RELEASES, ReleaseCheck, checked_problem
 from privnets.adversarial.trained_releaser import TrainedReleaser

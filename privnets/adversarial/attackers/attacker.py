@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import minimum_filter1d, uniform_filter1d
 
-from privnets.adversarial.attackers import SIDE
-from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
+from privnets.adversarial.attackers import PROFILES, SIDE, PanelProfile
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import AttackView, Evidence, KnownRows, known_rows
@@ -75,10 +74,7 @@ class Tables:
 class ReleaseView:
     """One release, in the CPU's memory, as an attacker with or without side information sees it.
 
-    Attributes:
-        evidence: The release.
-        sees_side: Whether the attacker sees side information.
-        profile: Limits the releases of each record.
+    The profile limits the releases of each record.
     """
 
     evidence: Evidence

@@ -25,7 +25,6 @@ from sklearn.neighbors import NearestNeighbors as NeighbourIndex
 
 from privnets.adversarial.attackers.attacker import (
     Matrix,
-    Part,
     Posterior,
     ReleaseAttacker,
     ReleaseView,
@@ -119,9 +118,10 @@ class BoostedTrees(TableAttacker):
         """Fits trees on all columns; see `TableAttacker.train`."""
         attack, validation = tables.attack, tables.validation
         trees = _IMAGE_TREES if tables.is_image else _TREES
+        classes = int(attack.rows.secret.max()) + 1
         model = HistGradientBoostingClassifier(
             learning_rate=_IMAGE_TREE_RATE if tables.is_image else _TREE_RATE,
-            max_iter=min(trees, max(_PATIENCE, _MAX_CLASS_TREES // _classes(attack))),
+            max_iter=min(trees, max(_PATIENCE, _MAX_CLASS_TREES // classes)),
             max_features=min(1.0, _SPLIT_COLUMNS / attack.x.shape[1]),
             early_stopping=True,
             n_iter_no_change=_PATIENCE,
@@ -155,7 +155,7 @@ class NearestNeighbours(TableAttacker):
         attack, secret = attack[chosen], tables.attack.rows.secret[chosen]
         counts = [k for k in _NEIGHBOURS if k <= len(attack)]
         near = secret[nearest_records(attack, validation, counts[-1])]
-        prior = class_frequencies(secret, _classes(tables.attack))
+        prior = class_frequencies(secret, int(tables.attack.rows.secret.max()) + 1)
         truth = tables.validation.rows.secret
         best = min(counts, key=lambda k: _loss(_shares(near[:, :k], prior), truth))
 
@@ -219,10 +219,6 @@ def _scale_columns(tables: Tables) -> tuple[Matrix, Matrix, Matrix]:
         (part.x - mean) / std for part in (tables.attack, tables.validation, tables.test)
     )
     return attack, validation, test
-
-
-def _classes(part: Part) -> int:
-    return int(part.rows.secret.max()) + 1
 
 
 def _posterior(name: str, model: FittedModel) -> Posterior:

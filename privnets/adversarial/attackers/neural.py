@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privnets.adversarial.attackers import SIDE
+from privnets.adversarial.attackers import PROFILES, SIDE
 from privnets.adversarial.attackers.attacker import NetworkAttacker, Posterior
 from privnets.adversarial.attackers.convergence import (
     Redraw,
@@ -20,7 +20,6 @@ from privnets.adversarial.attackers.convergence import (
     stack_records,
     train_until_converged,
 )
-from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING, AttackView, Evidence, known_secret
@@ -63,15 +62,8 @@ def fit_network(
 
     Releases are first standardised by their attack split, so that a releaser cannot hide the
     secret in a small contrast. Every pass over the attack split sees a fresh release of it. Each
-    network depends on its own release and seed alone.
-
-    Args:
-        name: Name in metric keys; with the suffix `_side` inputs are sequences [n, T, 1 + c] of
-            releases and side information.
-        architecture: Network of one attacker; its outputs are logits.
-        evidence: Releases, of equal shapes.
-        seeds: One per release.
-        steps: Most training steps of each network.
+    network depends on its own release and seed alone. With the suffix `_side` of `name`, inputs
+    are sequences [n, T, 1 + c] of releases and side information. `steps` are at most taken.
 
     Yields:
         Share of the work done, in (0, 1].
@@ -83,15 +75,8 @@ def fit_network(
     # Sequences make large minibatches slow.
     batch_size = min(64, max(32, attack.rows.shape[1] // 8))
     redraws = [view.redraw for view in views]
-    task = TrainingTask(
-        architecture,
-        attack,
-        validation,
-        seeds,
-        f"attacker:{name}",
-        redraws,
-        batch_size=batch_size,
-    )
+    purpose = f"attacker:{name}"
+    task = TrainingTask(architecture, attack, validation, seeds, purpose, redraws, batch_size)
     fitted = yield from train_until_converged(task, steps)
     beliefs = []  # log probabilities of each member's known secrets, on validation and on test
     for split in (validation, test):
@@ -113,11 +98,9 @@ def fit_utility(
 ) -> Generator[float, None, list[FittedUtility]]:
     """Fits fresh utility networks to released or raw records, as attackers are fitted.
 
-    Their size and training are those of the panel, whatever the game's networks are. They learn
-    from the whole attack split: from few raw records a network would infer less than from a
-    release that kept what the game learned from all.
-
-    `purpose` names the random draws.
+    Their size and training are those of the panel. They learn from the whole attack split: from few
+    raw records a network would infer less than from a release that kept what the game learned from
+    all. `purpose` names the random draws.
 
     Yields:
         Share of the work done, in (0, 1].
@@ -130,7 +113,7 @@ def fit_utility(
     sees_side = first.settings.shows_side_information
     network = build_inference_network(problem, first, classes, width, sees_side=sees_side)
     views = [_NetworkView.create(release, sees_side) for release in evidence]
-    inputs = [view.utility_records() for view in views]
+    inputs = [view.records(of_utility=True) for view in views]
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
     seeds, redraws = [c.seed for c in configs], [view.redraw for view in views]
     task = TrainingTask(network, attack, validation, seeds, purpose, redraws)
@@ -190,14 +173,11 @@ class _NetworkView:
             return None
         return lambda stream: self._inputs(replace(self.release.attack, z=release(stream)))
 
-    def records(self) -> list[tuple[Tensor, Tensor]]:
-        """Inputs and known secrets of each split."""
-        return [(self._inputs(split), known_secret(split)) for split in self.release.splits]
-
-    def utility_records(self) -> list[tuple[Tensor, Tensor]]:
-        """Inputs and utility labels of each split; the problem must have a utility label."""
-        splits = self.release.splits
-        return [(self._inputs(s), s.utility) for s in splits if s.utility is not None]
+    def records(self, *, of_utility: bool = False) -> list[tuple[Tensor, Tensor]]:
+        """Inputs of each split, with known secrets or with the utility labels that it must have."""
+        labels = [s.utility if of_utility else known_secret(s) for s in self.release.splits]
+        pairs = zip(self.release.splits, labels, strict=True)
+        return [(self._inputs(split), label) for split, label in pairs if label is not None]
 
     def _inputs(self, split: AttackView) -> Tensor:
         """Scaled releases, 0 at absent steps, beside side information if it is seen."""

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_members
+from privnets.adversarial.attackers import ATTACKERS, PROFILES, SIDE, PanelProfile, panel_members
 from privnets.adversarial.attackers.attacker import (
     NetworkAttacker,
     Posterior,
@@ -34,7 +34,6 @@ from privnets.adversarial.attackers.attacker import (
 from privnets.adversarial.attackers.convergence import Redraw
 from privnets.adversarial.attackers.floors import Floors, fit_floors
 from privnets.adversarial.attackers.neural import fit_network
-from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
 from privnets.adversarial.attackers.scores import (
     Assessment,
     Beliefs,
@@ -148,17 +147,12 @@ def score_releases(
     configs: Sequence[AdversarialConfig],
     inferred: Sequence[NDArray[np.int64] | None],
 ) -> Iterator[PanelResult | None]:
-    """Fits and scores all attackers of a panel on the releases of a stack.
+    """Fits and scores all attackers of a panel on the releases of a stack, of equal shapes.
 
-    Each result depends on its own release and seed alone. Networks train as one stack, the other
-    attackers release by release on the pack's cores (`torch.get_num_threads`). If another device
-    trains the networks, the other attackers are fitted at the same time.
-
-    Args:
-        evidence: One release per member, of equal shapes.
-        panel: The attackers.
-        configs: The members' configurations, of which seed and order matter here.
-        inferred: Per release, utility labels of the test split inferred from it; None without any.
+    Each result depends on its own release, seed and order alone. Networks train as one stack, the
+    other attackers release by release on the pack's cores (`torch.get_num_threads`), at the same
+    time if another device trains the networks. `inferred` has utility labels of each test split as
+    inferred from its release; None without any.
 
     Yields:
         One result per release, in order; None wherever the work may pause.

@@ -84,17 +84,11 @@ def assess(
     prior: NDArray[np.float64],
     reference: Beliefs | None = None,
 ) -> Assessment:
-    """Calibrates an attacker on validation and scores it on test.
+    """Calibrates an attacker on validation and scores it on test; every class occurs in both.
 
     Decisions for balanced accuracy use the attacker's own probabilities: a threshold fitted to
-    validation would follow chance there, as validation of sequences is a few days.
-
-    Args:
-        posterior: The attacker's posterior.
-        validation: True secrets; every class occurs, as in `test`.
-        test: True secrets.
-        prior: Class frequencies in the attack split, shape [C].
-        reference: Beliefs from which leakage is counted; the prior if None.
+    validation would follow chance there, as validation of sequences is a few days. `prior` [C] has
+    class frequencies in the attack split; leakage is counted from `reference`, or else from it.
     """
     reference = Beliefs.from_prior(prior, validation, test) if reference is None else reference
     origins = len(np.unique(validation.cluster))
@@ -125,7 +119,7 @@ def calibrate(
 
     Args:
         log_posterior: Natural logarithms, -inf allowed, shape [n, C].
-        secret: True secrets, shape [n].
+        secret: Shape [n].
         prior: Class frequencies in the attack split, positive, shape [C].
         origins: Number of independent origins of the n rows.
     """

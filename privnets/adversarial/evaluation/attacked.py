@@ -110,8 +110,8 @@ def _attacked_replicate(
     _add_measures_of_guesses(draft, result.guesses, baseline.guesses)
     key, problem, release = "utility/normalized_error", draft.problem, draft.release
     if problem.spec.copies_input:
-        raw, test = release.original.test, release.released.test
-        draft.add(key, normalized_error(problem, release.config, raw, test))
+        views = release.original.test, release.released.test
+        draft.add(key, normalized_error(problem, release.config, *views))
     else:
         draft.notes[key] = "a release of this problem is not meant to resemble its record"
     if not problem.spec.utility_classes:

@@ -21,10 +21,9 @@ import torch
 from filelock import FileLock, Timeout
 
 from privnets import cache
-from privnets.adversarial.attackers import panel_members
+from privnets.adversarial.attackers import PROFILES, panel_members
 from privnets.adversarial.attackers.neural import FittedUtility, fit_utility
 from privnets.adversarial.attackers.panel import build_panel, score_releases
-from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.metrics import PRIVACY_KEYS, under_labels
 from privnets.adversarial.problem import Problem

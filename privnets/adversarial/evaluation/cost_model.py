@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from privnets.adversarial.attackers.profiles import PROFILES
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.config import COPYING_RELEASERS, AdversarialConfig
 from privnets.adversarial.problem import NetworkKind, Problem, SplitSizes
 from privnets.contract import Cost

@@ -141,7 +141,8 @@ def finish_replicate(draft: ReplicateDraft) -> Replicate:
     """The replicate, with its releaser."""
     release, test = draft.release, draft.release.released.test
     releaser = save_releaser(draft.problem, release.config, release.parameters)
-    size = len(test.z) if test.group is None else len(test.group.unique())
+    group = group_of(test)
+    size = len(test.z) if group is None else len(np.unique(group))
     name, overlap = draft.problem.test_set(release.config) or (None, 1.0)
     return Replicate(
         seed=release.config.seed,
@@ -174,13 +175,8 @@ def add_accuracy(draft: ReplicateDraft) -> None:
 def add_bound(draft: ReplicateDraft, bound: float, gap: float, error: float) -> None:
     """Adds the bound K of I(S;Q) + I(U;X|Q) >= K (ICLR 2019, Lemma 3.1), and the gap above it.
 
+    All in nats; K is NaN if unknown. The gap is leakage and censored utility together, less K or 0.
     A gap clearly below 0 proves that attackers or utility networks are too weak.
-
-    Args:
-        draft: Receives the metrics.
-        bound: K, nats; NaN if unknown.
-        gap: Leakage and censored utility together, less `bound` or 0, nats.
-        error: Standard error of `gap`.
     """
     draft.metrics |= {"bound/release": bound, "bound/gap": gap}
     draft.errors["bound/gap"] = error

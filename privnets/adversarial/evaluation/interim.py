@@ -3,6 +3,12 @@
 The game's own adversary does not rank releases, as a releaser learns to deceive it. So a judge is
 fitted afresh at every rung to releases of the attack split. Its model and data follow from the
 problem alone. Validation records score it; test records are not used.
+
+The judge is a small attacker in closed form, as cheap as a few steps of training. Ridge regression
+on the released values and on random rectified features of them (Rahimi and Recht, 2008; Cho and
+Saul, 2009) predicts a class's probability. Images are first reduced to their principal components.
+The penalty and the confidence are chosen on one half of the validation records for the other half,
+so that every record is scored by a choice made without it.
 """
 
 from __future__ import annotations
@@ -26,7 +32,6 @@ from privnets.adversarial.attackers.scores import (
 )
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
-from privnets.adversarial.evaluation.judge import predict_shares, select_beliefs
 from privnets.adversarial.metrics import PRIVACY_KEYS, interim_objectives
 from privnets.adversarial.problem import Problem, Splits, class_frequencies, subsample
 from privnets.adversarial.records import AttackView, KnownRows, Pool, select_exposure
@@ -40,6 +45,12 @@ _ROWS = 2**12  # rows to which releases are repeated, two to four times; a step 
 _MIN_DRAWS, _MAX_DRAWS = 2, 4
 _MIN_CURVE_VALUES, _MAX_CURVE_VALUES = 4, 10  # of the last half of a curve
 _LARGEST = 1e15  # of a released number
+_COMPONENTS, _PASSES = 64, 2  # of images, and of the iteration that finds them
+_AXES_ROWS = 2_000  # from which the components are found
+_FEATURES, _FEATURES_PER_INPUT = 192, 32
+_PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1)  # times the mean variance of features
+_SLOPES: Final = np.array([0.125, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0])
+_SMALLEST_SHARE, _SMALLEST_VARIANCE = 1e-3, 1e-12
 _UNKNOWN: Final = Estimate(math.nan, math.nan)
 
 
@@ -169,3 +180,91 @@ def _rows_of(values: Tensor, rows: KnownRows) -> NDArray[Any]:
     """Entries of a tensor [n, ...] for rows of the same records."""
     selected: NDArray[Any] = values.cpu().numpy()[rows.record]
     return selected
+
+
+def predict_shares(
+    attack: Tensor,
+    validation: Tensor,
+    targets: Tensor,
+    random: np.random.Generator,
+    *,
+    is_image: bool,
+) -> NDArray[np.float64]:
+    """Predicts the probability of each target by ridge regression, once per penalty.
+
+    Args:
+        attack: Released values to fit, float32, shape [n, f].
+        validation: Released values to predict from, float32, shape [m, f].
+        targets: 1 where a row of `attack` belongs to the target, else 0, float32, shape [n, T].
+        random: Draws the random features; the same for all releases that are compared.
+        is_image: Whether columns are pixels, whose proportions matter.
+
+    Returns:
+        Predictions, about in [0, 1], shape [penalties, m, T].
+    """
+    if is_image and attack.shape[1] > _COMPONENTS:  # first principal axes by subspace iteration
+        rows = attack[:_AXES_ROWS] - attack[:_AXES_ROWS].mean(0)
+        axes = _normal(random, (rows.shape[1], _COMPONENTS), rows)
+        for _ in range(_PASSES):
+            axes = torch.linalg.qr(rows.mT @ (rows @ axes)).Q
+        attack, validation = attack @ axes, validation @ axes
+    mean = attack.mean(0)
+    squares = (attack - mean).square()
+    deviation = (squares.mean() if is_image else squares.mean(0)).sqrt()
+    deviation = torch.where(deviation > 0, deviation, 1)
+    attack, validation = (attack - mean) / deviation, (validation - mean) / deviation
+    inputs = attack.shape[1]
+    features = min(_FEATURES, inputs * _FEATURES_PER_INPUT)
+    weight = _normal(random, (inputs, features), attack) / inputs**0.5
+    bias = _normal(random, (features,), attack)
+    parts = (torch.cat([z, torch.relu(z @ weight + bias)], 1) for z in (attack, validation))
+    x, new = (part.double() for part in parts)  # moments of heavy tails need the precision
+    centre, share = x.mean(0), targets.double().mean(0)
+    x -= centre
+    second, moments = x.mT @ x / len(x), x.mT @ (targets - share) / len(x)
+    variance = second.diagonal().mean().clamp_min(_SMALLEST_VARIANCE)
+    penalties = variance * torch.tensor(_PENALTIES, device=x.device).view(-1, 1, 1)
+    factors = torch.linalg.cholesky(second + penalties * torch.eye(len(second), device=x.device))
+    weights = torch.cholesky_solve(moments.expand(len(factors), -1, -1), factors)
+    columns = weights.transpose(0, 1).flatten(1)  # one product for all penalties
+    predicted = ((new - centre) @ columns).view(len(new), len(factors), -1) + share
+    return predicted.transpose(0, 1).cpu().numpy()
+
+
+def select_beliefs(
+    shares: NDArray[np.float64],
+    label: NDArray[np.int64],
+    prior: NDArray[np.float64],
+    fold: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Log probabilities of a label, by the prediction and the confidence that do best elsewhere.
+
+    The prediction is chosen by its squared error on the rows of the other fold. Its evidence
+    against the prior is multiplied by a slope, chosen there by cross-entropy.
+
+    Args:
+        shares: Predicted probabilities, shape [J, m, C]; they need not be normalised.
+        label: Classes, shape [m].
+        prior: Probabilities, shape [C].
+        fold: 0 or 1, shape [m].
+
+    Returns:
+        Normalised, shape [m, C].
+    """
+    rows = np.arange(len(label))
+    # The squared distance to the one-hot label, without the label's own square of 1.
+    error = np.einsum("jmc,jmc->jm", shares, shares) - 2 * shares[:, rows, label]
+    beliefs = np.empty(shares.shape[1:])
+    for own in (fold == 0, fold == 1):
+        chosen = shares[error[:, ~own].mean(1).argmin()]
+        evidence = np.log(np.maximum(chosen, _SMALLEST_SHARE) / prior).T
+        # Classes are few: as the first dimension they leave long rows to vector units.
+        raised = np.log(prior)[:, None, None] + _SLOPES[:, None] * evidence[:, None]
+        log_p = torch.from_numpy(raised).log_softmax(0).numpy()  # [C, slopes, m]
+        loss = -log_p[label[~own], :, rows[~own]].mean(0)
+        beliefs[own] = log_p[:, loss.argmin(), own].T
+    return beliefs
+
+
+def _normal(random: np.random.Generator, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    return torch.from_numpy(random.standard_normal(shape)).to(like)

@@ -114,8 +114,9 @@ class AmnistProblem(DigitImages):
         tests = dict(zip(_TESTS, (np.arange(a, b) for a, b in pairwise(ends)), strict=True))
         splits = []
         for config in configs:
-            parts = *stratified_split(strata, _SHARES, config.seed), tests[_labels(config)]
-            splits.append(replace(Splits(*parts), other_test=tests[self.other_labels(config)]))
+            train, attack, validation = stratified_split(strata, _SHARES, config.seed)
+            own, other = tests[_labels(config)], tests[self.other_labels(config)]
+            splits.append(Splits(train, attack, validation, own, other))
         return records, splits
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:

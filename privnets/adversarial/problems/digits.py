@@ -49,7 +49,7 @@ class DigitImages(Problem):
 
     def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Numbers of images, one grey channel each."""
-        return SplitSizes(*self.counts, record_shape=(1, self.side, self.side))
+        return SplitSizes.from_counts(self.counts, (1, self.side, self.side))
 
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Fingerprint of the published files, or of the digits that scikit-learn ships."""

@@ -171,7 +171,7 @@ class FaceProblem(Problem):
 
     def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Numbers of images, in colour."""
-        return SplitSizes(*self._counts, record_shape=(3, self._size, self._size))
+        return SplitSizes.from_counts(self._counts, (3, self._size, self._size))
 
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Fingerprint of the published files, and of the way images are read.

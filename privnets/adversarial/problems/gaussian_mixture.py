@@ -119,8 +119,8 @@ class GaussianMixtureProblem(Problem):
             random = generator(seed, f"gaussian mixture {dependence!r}")
             cells = random.choice(4, int(ends[-1]), p=measures.joint_us(dependence).ravel())
             bits = np.stack(np.divmod(cells, 2), axis=1)
-            x = bits + measures.DATA_STD * random.standard_normal(bits.shape)
-            drawn.append((x.astype(np.float32), bits))
+            points = bits + measures.DATA_STD * random.standard_normal(bits.shape)
+            drawn.append((points.astype(np.float32), bits))
         x, bits = (np.concatenate(part) for part in zip(*drawn, strict=True))
         for config in configs:
             first = sources.index((config.seed, dependence_of(config))) * ends[-1]

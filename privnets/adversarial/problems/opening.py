@@ -9,8 +9,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.problems.own import OwnProblem, TableProblem
-from privnets.adversarial.problems.own_images import open_images
+from privnets.adversarial.problems.own import OwnProblem, TableProblem, open_images
 from privnets.adversarial.problems.own_series import SeriesProblem
 from privnets.references.data import digest_of
 from privnets.references.problems import (

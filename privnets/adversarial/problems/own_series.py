@@ -47,13 +47,7 @@ _BLOCK: Final = 7  # windows of one id in a row that serve the same split, if th
 class SeriesEncoding(RecordEncoding):
     """Windows of successive readings of each series, scaled; the last may lack readings.
 
-    Attributes:
-        id: Column of the series that a reading belongs to.
-        time: Column by which readings are ordered.
-        value: Column of the reading.
-        secrets: Columns of the secret.
-        classes: Classes of the secret, as texts.
-        window: Readings in a window.
+    Columns are those of `SeriesProblemReference`; `classes` are those of the secret, as texts.
     """
 
     kind: Literal["series"] = "series"
@@ -173,7 +167,7 @@ class SeriesProblem(OwnProblem):
         """Windows of 40, 35, 10 and 15% of the series or blocks."""
         groups, each = self._groups.shape
         sizes = (each * size for size in stratified_sizes(groups, SHARES))
-        return SplitSizes(*sizes, record_shape=self.encoding.shape)
+        return SplitSizes.from_counts(sizes, self.encoding.shape)
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]

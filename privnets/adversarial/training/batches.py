@@ -120,12 +120,8 @@ class BatchSource:
 class RecordReleaser:
     """One member's finished releaser, and the records that it may release.
 
-    Attributes:
-        network: The releaser's network.
-        parameters: Its parameters, each of shape [1, ...].
-        config: The member's configuration.
-        pool: All records, without side information if the releaser sees none.
-        encoding: Form in which releases are written; None if they are not rounded.
+    Parameters have the shape [1, ...]; the pool has no side information if the releaser sees none.
+    Without an encoding releases are not rounded.
     """
 
     network: Releaser

@@ -39,17 +39,12 @@ class ConditionalEntropy:
         *,
         is_complete: bool = False,
     ) -> None:
-        """Groups members by order.
+        """Groups members by order, in [0, inf].
 
-        Args:
-            orders: One per member, in [0, inf].
-            form: `posterior` or `label`; see the module.
-            sequence: Combination of a sequence's steps. `joint` is the entropy of all steps, exact
-                if they are conditionally independent (eq. 7); `sum` adds the steps' entropies. In
-                `joint` a record's known steps stand for all of its steps. Without that, records
-                with fewer known steps would weigh more above order 1, and less below.
-            device: Device of the logits; the CPU if None.
-            is_complete: Whether no secret is missing, which saves to look for them.
+        Of a sequence's steps, `joint` is the entropy of all, exact if they are conditionally
+        independent (eq. 7); `sum` adds the steps' entropies. In `joint` a record's known steps
+        stand for all of its steps: records with fewer of them would weigh more above order 1, and
+        less below. If no secret is missing, `is_complete` saves to look for them.
         """
         self._form, self._sequence, self._is_complete = form, sequence, is_complete
         # On the logits' device: an index from the host would be copied there in every step.

@@ -251,16 +251,10 @@ class Game:
         return {}
 
     def _take_step(self, batches: Sequence[Minibatch], scale: Tensor) -> dict[str, Tensor]:
-        """Takes the adversary's steps, then the releaser's; a CUDA graph may repeat it.
+        """Takes the adversary's steps, then the releaser's, each on a batch.
 
-        It depends on tensors alone, which it changes in place.
-
-        Args:
-            batches: Those of the adversary's steps, then that of the releaser's.
-            scale: Factor on learning rates, without dimensions.
-
-        Returns:
-            Fields of the releaser's `GameStep` but `batch`, its `loss` [S] and `distortion` [S].
+        It depends on tensors alone, which it changes in place: a CUDA graph may repeat it. Returns
+        the fields of the releaser's `GameStep` but `batch`, its `loss` [S] and `distortion` [S].
         """
         for batch in batches[:-1]:
             with torch.no_grad():

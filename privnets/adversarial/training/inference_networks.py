@@ -200,7 +200,7 @@ class NetworkGroup:
         if not own:
             return {}
         records = self._join_records([x[role] for role in own])
-        outputs = self._forward(self.parameters(own), records)
+        outputs = self.architecture.forward(self.parameters(own), records).float()
         return dict(zip(own, torch.split(outputs, self._members), strict=True))
 
     def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: Tensor) -> None:
@@ -213,7 +213,8 @@ class NetworkGroup:
         records = self._join_records([x[role] for role in self.roles])
         labels = _join([label[role] for role in self.roles])
         with differentiable(trained := self.stack.trained):
-            losses = _losses(self._forward(self.stack.parameters, records), labels)
+            logits = self.architecture.forward(self.stack.parameters, records).float()
+            losses = _losses(logits, labels)
             if not self._is_complete:  # each label's weight in the mean over the known ones
                 count = _count(labels != MISSING).view(-1, *[1] * (labels.ndim - 1))
                 weights = (1 / count).expand(labels.shape)
@@ -233,9 +234,6 @@ class NetworkGroup:
     def is_finite(self) -> Tensor:
         """Whether all parameters of each member are finite, bool, shape [S]."""
         return self.stack.is_finite().view(len(self.roles), -1).all(0)
-
-    def _forward(self, parameters: Sequence[Tensor], records: Tensor) -> Tensor:
-        return self.architecture.forward(parameters, records).float()
 
     def _join_records(self, parts: Sequence[Tensor]) -> Tensor:
         """Records [S, n, ...] of several roles in one tensor, for a perceptron in its own order."""

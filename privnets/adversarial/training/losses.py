@@ -7,8 +7,8 @@ adversary fixed, its gradient is not that of the information and may have the wr
 conditional entropy; at the adversary's optimum this gradient is exact.
 
 `squared-kl` (ICLR 2019 submission, eq. 8) is (1 - a) I(U;X|Q)^2 + a I(S;Q)^2, to which a weighted
-distortion may be added. Each information is
-the mean over a batch of a log ratio of inference networks, with these estimators:
+distortion may be added. Each information is the mean over a batch of a log ratio of inference
+networks, with these estimators:
 
 * `label`, as published: the log ratio at the true label.
 * `full`: its mean over the classes, weighted by the network's probabilities. It has less noise and
@@ -200,12 +200,10 @@ class SquaredKLLoss(Loss):
         estimator = self._first.estimator
         labels = (step.batch.utility, step.batch.secret)
         complete = ("utility" in self._complete, "secret" in self._complete)
-        lost = censored_information(
-            reference, utility, labels[0], estimator, is_complete=complete[0]
-        )
-        leaked = leaked_information(
-            adversary, self._log_prior, labels[1], estimator, is_complete=complete[1]
-        )
+        own, is_complete = labels[0], complete[0]
+        lost = censored_information(reference, utility, own, estimator, is_complete=is_complete)
+        own, is_complete, prior = labels[1], complete[1], self._log_prior
+        leaked = leaked_information(adversary, prior, own, estimator, is_complete=is_complete)
         is_known = None
         if not all(complete):
             is_known = torch.stack([(label != MISSING).any(1) for label in labels])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from privnets.adversarial.attackers.profiles import PROFILES
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.problems import gaussian_mixture
 
 

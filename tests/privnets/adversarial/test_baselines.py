@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privnets.adversarial.attackers.profiles import PROFILES
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.baselines import Baselines
 from privnets.adversarial.problem import Problem

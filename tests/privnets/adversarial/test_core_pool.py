@@ -10,13 +10,13 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.attackers.classical import (
     BoostedTrees,
     LogisticRegression,
     NearestNeighbours,
 )
 from privnets.adversarial.attackers.panel import CorePool, Panel, PanelResult, score_releases
-from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import AttackView, Evidence
 

@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.numpy import load
 
 import privnets
-from privnets.adversarial.attackers.profiles import PROFILES
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
 from privnets.adversarial.problem import ReleaseDetails

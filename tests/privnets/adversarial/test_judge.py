@@ -10,7 +10,7 @@ import torch
 from scipy.stats import norm
 
 from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision, leakage
-from privnets.adversarial.evaluation.judge import predict_shares, select_beliefs
+from privnets.adversarial.evaluation.interim import predict_shares, select_beliefs
 from privnets.adversarial.records import KnownRows
 from privnets.statistics.estimates import Estimate
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.attackers.classical import (
     BoostedTrees,
     LogisticRegression,
     NearestNeighbours,
 )
 from privnets.adversarial.attackers.panel import Panel, score_releases
-from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import AttackView, Evidence
 from privnets.networks.mlp import Perceptron

@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import privnets
-from privnets.adversarial.attackers import panel_members
+from privnets.adversarial.attackers import PROFILES, PanelProfile, panel_members
 from privnets.adversarial.attackers.attacker import Posterior, ReleaseAttacker, ReleaseView
 from privnets.adversarial.attackers.classical import (
     BoostedTrees,
@@ -27,7 +27,6 @@ from privnets.adversarial.attackers.panel import (
     build_panel,
     score_releases,
 )
-from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import MISSING, AttackView, Evidence

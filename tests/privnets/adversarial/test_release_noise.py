@@ -10,6 +10,7 @@ import torch
 from scipy.stats import norm
 from torch import Tensor
 
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.attackers.attacker import ReleaseView
 from privnets.adversarial.attackers.classical import (
     BoostedTrees,
@@ -18,7 +19,6 @@ from privnets.adversarial.attackers.classical import (
 )
 from privnets.adversarial.attackers.neural import fit_network
 from privnets.adversarial.attackers.panel import Panel, PanelResult, score_releases
-from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS

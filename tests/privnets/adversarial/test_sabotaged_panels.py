@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.attackers.neural import fit_utility
-from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.attacked import evaluate_by_attackers
 from privnets.adversarial.evaluation.evaluator import release_records

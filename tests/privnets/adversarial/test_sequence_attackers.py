@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.attackers.attacker import ReleaseView, public_tables
 from privnets.adversarial.attackers.classical import (
     BoostedTrees,
@@ -16,7 +17,6 @@ from privnets.adversarial.attackers.classical import (
 )
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.attackers.panel import Panel, score_releases
-from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import MISSING, AttackView, Evidence, known_rows
 from privnets.networks.recurrent import Recurrent
