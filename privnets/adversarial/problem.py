@@ -325,16 +325,9 @@ def stratified_split(
 ) -> list[NDArray[np.int64]]:
     """Splits records so that every stratum has about the same share in every part.
 
-    Records are shuffled, sorted by stratum and assigned to the parts in turn. So the sizes of the
-    parts depend on the number of records alone.
-
-    Args:
-        strata: Stratum of each record, shape [n].
-        shares: Records of each part among `sum(shares)` consecutive ones.
-        seed: Seed of the shuffle.
-
-    Returns:
-        Indices of each part, sorted by stratum; every record is in one part.
+    Records are shuffled, sorted by their stratum [n] and assigned to the parts in turn: of
+    `sum(shares)` consecutive ones, each part gets its share. So the sizes of the parts depend on
+    the number of records alone. Every record is in one part; indices are sorted by stratum.
     """
     shuffled = generator(seed, "splits").permutation(len(strata))
     order = shuffled[np.argsort(strata[shuffled], kind="stable")]

@@ -86,9 +86,6 @@ class Evidence:
     """The three splits of one release that attackers learn from, tune on and are scored on.
 
     Attributes:
-        attack: Attackers train on it.
-        validation: Attackers are tuned and chosen on it.
-        test: Attackers are scored on it.
         other_test: Test records labelled by another rule, on which attackers are scored too; None
             if there is one rule.
         is_random: Whether another release of the same records would differ.
@@ -114,11 +111,9 @@ class Release:
     """One configuration's release, with everything that its evaluation needs.
 
     Attributes:
-        config: The configuration.
         original: The raw records of the attack, validation and test split.
         released: The same records after release.
         parameters: The releaser's parameters, without the stack's dimension.
-        curves: Training curves.
         adversary: In-loop adversary's log probabilities on test, shape [n, C] or [n, T, C].
         utility: In-loop utility network's log probabilities on test, shape [n, C], or None.
         raw_utility: Log probabilities of the utility network that was trained on raw records:

@@ -58,11 +58,8 @@ class ReleaseCheck:
     """Success of the panel on a released file.
 
     Attributes:
-        result: Scores of every attacker.
         utility: What the release keeps, by description: value and standard error.
-        attack: Records that attackers learned from.
-        validation: Records that tuned them.
-        test: Records that they are scored on.
+        attack: Number of records that attackers learned from; others tuned and scored them.
     """
 
     result: PanelResult

@@ -235,7 +235,6 @@ def load_releaser(
     No code is loaded from the file.
 
     Args:
-        source: Path of the file, or its content.
         factory: Function that the study named by `releaser: {torch: ...}`, if it did.
 
     Raises:

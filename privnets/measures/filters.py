@@ -1,9 +1,7 @@
 """Best linear filter that hides a secret bit in the release of a useful bit.
 
-The data are those of `privnets.measures.mixture`: fair bits with P(U=1, S=1) = k/4. A release Q
-leaks A = I(S;Q) and censors B = I(U;X|Q); its loss is (1 - a) B^2 + a A^2 (eq. 8 of "Learning
-data-derived privacy preserving representations", with squares of expectations).
-`privnets.measures.best_release` has the optimum over all releases.
+Data, leakage A, censored utility B and loss are those of `privnets.measures.best_release`, which
+has the optimum over all releases.
 
 A *shape* is a whitened filter diag(gains) rotation(angle): an angle and two gains. A filter
 releases one number if the second gain is 0, else two.

@@ -154,11 +154,6 @@ class ConvolutionalClassifier:
     3x3 convolution of stride 1 before the dense layer. The published sizes are unknown; these
     classify thickness in AMNIST as accurately as the published attacker. Batch normalisation is
     not used, since logits would depend on other records of the batch.
-
-    Attributes:
-        width: Channels of the first layer.
-        larger: Whether to add the third convolution.
-        channels: Channels of an image: 1 for grey ones, 3 for RGB.
     """
 
     side: int

@@ -1,4 +1,8 @@
-"""Convolutional classifiers of images as torch modules, for stacks of `torch.func.vmap`."""
+"""Convolutional classifiers of images as torch modules, for stacks of `torch.func.vmap`.
+
+Each is made from the channels, height and width of an image, the number of classes, and the
+channels of its first stage.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +24,7 @@ _STAGES: Final = (1, 2, 2, 2)
 def cnn(inputs: tuple[int, int, int], outputs: int, width: int = 16) -> nn.Module:
     """Makes a small network: two 3x3 convolutions, each with pooling by 2, and a dense layer.
 
-    Args:
-        inputs: Channels, height and width.
-        outputs: Number of classes.
-        width: Channels of the first convolution; the second has twice as many.
+    The second convolution has twice the `width` channels of the first.
     """
     channels, height, across = inputs
     features = 2 * width * (height // 4) * (across // 4)
@@ -38,12 +39,7 @@ def resnet18(inputs: tuple[int, int, int], outputs: int, width: int = 64) -> nn.
     """Makes a residual network of 18 layers (He et al., CVPR 2016) for images of 32x32 pixels.
 
     The first convolution is 3x3 with stride 1 and no pooling follows it, as is usual for small
-    images.
-
-    Args:
-        inputs: Channels, height and width.
-        outputs: Number of classes.
-        width: Channels of the first of four stages; each further stage has twice as many.
+    images. Each of four stages has twice the channels of the one before, which start at `width`.
     """
     layers: list[nn.Module] = [_convolution(inputs[0], width, 1), nn.ReLU()]
     channels = width
@@ -82,11 +78,6 @@ def xception(inputs: tuple[int, int, int], outputs: int, width: int = 32) -> nn.
     A convolution of stride 2 is followed by three blocks, which halve the image and double the
     channels. Normalisation is by groups of channels, so that logits depend on their own record
     alone.
-
-    Args:
-        inputs: Channels, height and width.
-        outputs: Number of classes.
-        width: Channels of the first convolution.
     """
     layers = [nn.Conv2d(inputs[0], width, 3, 2, padding=1, bias=False), _group_norm(width)]
     blocks = [_SeparableBlock(width * 2**i, width * 2 ** (i + 1)) for i in range(3)]
@@ -98,11 +89,7 @@ def wide_resnet(inputs: tuple[int, int, int], outputs: int, width: int = 64) -> 
 
     Three stages have one block each, with `width`, 2 `width` and 4 `width` channels. The first
     convolution has a stride of 2 for images of more than 16 pixels. Normalisation is by groups.
-
-    Args:
-        inputs: Channels, height and width.
-        outputs: Number of classes.
-        width: Channels of the first stage, 16 times the widening factor.
+    `width` is 16 times the widening factor.
     """
     first, stride = max(4, width // 4), 2 if inputs[1] > _SMALL_SIDE else 1
     layers = [

@@ -56,14 +56,11 @@ class TrainingTask:
 
     Attributes:
         architecture: Network with logits [M, n, C], or [M, n, T, C] for sequences.
-        training: Records that members are fitted to.
         validation: Records that choose parameters.
-        seeds: One per member.
         purpose: Names the random draws, so that they differ from those of other networks.
         redraws: Per member, returns the inputs [n, ...] of its training records with fresh noise,
             or is None if inputs never change; empty if none ever change. Before each pass over
             its records but the first, a member's inputs in `training` are replaced.
-        batch_size: Records in a minibatch.
     """
 
     architecture: Architecture
@@ -138,11 +135,7 @@ def log_probabilities(
 ) -> Tensor:
     """Log probabilities [M, n, C] or [M, n, T, C] of classifiers, in parts of bounded size.
 
-    Args:
-        architecture: The classifiers' network.
-        parameters: Each of shape [M, ...].
-        x: Inputs, shape [N, ...].
-        rows: Each member's records, shape [M, n].
+    Parameters have the shape [M, ...]; inputs and rows are those of a `LabelledStack`.
     """
     step = max(1, _INPUTS_AT_ONCE // (len(rows) * x[0].numel()))
     parts = (x[part] for part in torch.split(rows, step, 1))

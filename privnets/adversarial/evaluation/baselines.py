@@ -41,7 +41,6 @@ class Baseline:
 
     Attributes:
         attacker: Balanced accuracy of the strongest attacker, and its standard error.
-        utility: The fresh utility network.
         guesses: The strongest attacker's; None if no attacker is scored.
         other_labels: As `attacker`, on test records under the other rule of labels; NaN without.
     """

@@ -107,13 +107,9 @@ def face_spec(
     network_measures: Sequence[str],
     attacker_measures: Sequence[str],
 ) -> ProblemSpec:
-    """Description of a problem on faces.
+    """Description of a problem with classes of the secret and of the utility label.
 
-    Args:
-        name: The problem's name.
-        classes: Classes of the secret, and of the utility label.
-        network_measures: Names that `FaceProblem.measure` gives.
-        attacker_measures: Names that `FaceProblem.attacker_details` gives.
+    Measures are names that `FaceProblem.measure` and `FaceProblem.attacker_details` give.
     """
     keys = [f"{kind}/raw_network_{m}" for kind in _KINDS for m in network_measures]
     keys += [f"{kind}/{m}" for kind in ("baseline", "privacy") for m in attacker_measures]
@@ -323,10 +319,6 @@ def split_by_person(
     Args:
         person: Person of each image, shape [n].
         sizes: Together less than n, by more than people with few images have.
-        seed: Seed of the draws.
-
-    Returns:
-        Indices of each part.
     """
     random = generator(seed, "splits")
     people, place, counts = np.unique(person, return_inverse=True, return_counts=True)

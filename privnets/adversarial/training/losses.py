@@ -56,8 +56,7 @@ class GameStep:
     """A minibatch, its release, and the outputs of the inference networks.
 
     Attributes:
-        batch: Minibatch of records.
-        z: Its release, shape [S, B, ...].
+        z: Release of the batch, shape [S, B, ...].
         adversary: Logits of the secret, shape [S, B, C] or [S, B, T, C].
         utility: Logits of the utility label from `Loss.utility_input`, shape [S, B, C]; None
             without a label.

@@ -74,13 +74,8 @@ class Releaser(ABC):
     ) -> Iterator[Tensor]:
         """Scaled noise [1, n, *noise_shape] of records, in parts that are released together.
 
-        A record's noise depends on the key and its place alone.
-
-        Args:
-            key: As `privnets.randomness.stream_key` returns it.
-            scale: Factor on the noise.
-            records: Shape of all records.
-            device: Device of the noise.
+        A record's noise depends on the key (see `privnets.randomness.stream_key`) and its place
+        alone. `records` is the shape of all of them.
         """
         shape, together = self.noise_shape(records[1:]), self.released_together(records[1:])
         stream = RandomStreams([key], noise_words(shape), device)

@@ -83,11 +83,7 @@ class LinearFilter(Releaser):
 class PerceptronReleaser(Releaser):
     """A perceptron with two hidden layers; its inputs are the record and Gaussian noise.
 
-    Attributes:
-        record_shape: Shape of a record.
-        width: Units of a hidden layer.
-        noise: Number of noise inputs.
-        pixels: Whether releases are pixels in [0, 1], by a sigmoid; else they are unbounded.
+    Releases are pixels in [0, 1] by a sigmoid, or else unbounded.
     """
 
     record_shape: tuple[int, ...]
@@ -125,12 +121,8 @@ class EncoderDecoder(Releaser):
     (-1, 1), to which noise is added. A hidden layer of 4 `width` units and a sigmoid turn it into
     pixels. These get noise too and are clipped to [0, 1]: behind noise on the code alone, a secret
     remains that the adversary overlooks and a fresh attacker finds. The published sizes are lost.
-
-    Attributes:
-        side: Height and width of the images, in pixels.
-        width: Numbers in the code; the first convolution has an eighth as many channels.
-        pixel_noise: Strength of the noise on pixels, relative to that on the code.
-        channels: Channels of an image: 1 for grey ones, 3 for RGB.
+    The first convolution has an eighth as many channels as the code has numbers. `pixel_noise` is
+    relative to the noise on the code.
     """
 
     side: int
@@ -266,13 +258,8 @@ class RecurrentReleaser(Releaser):
     """Causal LSTM layers on power, secret, side information and uniform noise of each step.
 
     z_t = a y_t + b h_t + c, with h the states of the last layer. It starts at a = 1, b = c = 0,
-    which releases y itself, and reaches full privacy as a goes to 0.
-
-    Attributes:
-        classes: Classes of the secret, which enters one-hot, as zeros where it is missing.
-        side: Columns of side information; 0 without any.
-        hidden: Units of a layer.
-        layers: Number of layers.
+    which releases y itself, and reaches full privacy as a goes to 0. The secret enters one-hot, as
+    zeros where it is missing. `side` counts the columns of side information.
     """
 
     classes: int
