@@ -181,13 +181,7 @@ class TableEncoding(RecordEncoding):
         form: TableFormat = STANDARD,
         ranges: Mapping[str, Range] | None = None,
     ) -> TableEncoding:
-        """Measures every column of a table.
-
-        Args:
-            categorical: Columns whose values are categories, besides texts and truth values.
-            missing: Use of missing values; see `TableAttributes`.
-            form: Settings by which new tables are read.
-            ranges: Ranges of released numbers by column, in place of those of the table.
+        """Measures every column of a table; see `TableProblemReference` for the arguments.
 
         Raises:
             UserFormError: If a range does not fit its column.
@@ -257,10 +251,7 @@ class ImageEncoding(RecordEncoding):
     """Square RGB images: the centre of each, resized.
 
     Records are a mapping from file names to paths or images of Pillow. Releases are PNG files of
-    exactly the encoded pixels: the original's size and format would reveal more.
-
-    Attributes:
-        size: Height and width of an encoded image, in pixels.
+    exactly the `size` x `size` encoded pixels: the original's size and format would reveal more.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = ()

@@ -137,7 +137,6 @@ class ReleaseDetails:
         metrics: By key; with `Problem.reference_metrics` all of `ProblemSpec.extra_metrics`.
         notes: Metric key to the reason why it is undefined.
         artifacts: File name to content.
-        errors: Standard errors of some metrics, by key.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)

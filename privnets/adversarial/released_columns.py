@@ -88,11 +88,7 @@ class NumberColumn(BaseModel):
     def fit(
         cls, name: str, column: pd.Series[Any], *, fills: bool, declared: Range | None = None
     ) -> NumberColumn:
-        """Measures a column.
-
-        Args:
-            fills: Whether missing values are replaced by the median.
-            declared: Range of releases; None for that of the column.
+        """Measures a column, whose median `fills` missing values; `declared` is another range.
 
         Raises:
             UserFormError: If numbers are infinite, or the range has decimals that they lack.

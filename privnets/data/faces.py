@@ -62,9 +62,7 @@ class FaceSource(DataSource):
 
     @abstractmethod
     def collection(self) -> Collection:
-        """Labels of all images and a reader of images, once per process and content.
-
-        Images are cropped as the authors publish them or say.
+        """Labels and a reader of images, cropped as the authors say, once per process and content.
 
         Raises:
             DataError: If a file is absent or malformed.

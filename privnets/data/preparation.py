@@ -63,7 +63,6 @@ def prepare(
     rank are exactly zero.
 
     Args:
-        name: Data set.
         features: Number of principal components, p; None keeps one for each attribute.
         rotates: Whether the attributes of a packaged data set are rotated without `features`.
 

@@ -33,10 +33,9 @@ class StackedAdam:
         """Creates an optimiser with zero moments.
 
         Args:
-            parameters: Each of shape [S, ...]; `step` changes them in place.
+            parameters: Each of shape [S, ...]; `step` changes the first `trained` in place.
             learning_rate: Shape [S].
             betas: Decay rates of the first and second moment, in [0, 1).
-            trained: Number of leading parameters that train; the others stay as they are.
         """
         self.parameters, self._betas = list(parameters), betas
         self._count = len(self.parameters) if trained is None else trained
@@ -56,9 +55,7 @@ class StackedAdam:
     def step(self, gradients: Sequence[Tensor], scale: Tensor | float = 1.0) -> None:
         """Updates every trained parameter once, without reading any value from the device.
 
-        Args:
-            gradients: One for each trained parameter, of equal shape.
-            scale: Factor on all learning rates in this step; a tensor has no dimensions.
+        `scale` is a factor on all learning rates; a tensor has no dimensions.
         """
         self._steps += 1
         # The kernel has one rate for all networks. With rate and weight decay 1 it replaces the
@@ -145,9 +142,7 @@ class FusedAdam:
     def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
         """Creates an optimiser with zero moments.
 
-        Args:
-            parameters: Each of shape [S, ...], contiguous; `step` changes them in place.
-            learning_rate: Rate of every network.
+        Parameters have the shape [S, ...] and are contiguous; `step` changes them in place.
         """
         self.parameters, self._rate = list(parameters), learning_rate
         self._first = [torch.zeros_like(p) for p in self.parameters]
@@ -186,10 +181,8 @@ class StackedMomentum:
     ) -> None:
         """Creates an optimiser at rest.
 
-        Args:
-            parameters: Each of shape [S, ...]; `step` changes them in place.
-            learning_rate: Shape [S].
-            momentum: Share of the previous change that remains, in [0, 1).
+        Parameters have the shape [S, ...], the learning rate [S]; `momentum` is the share of the
+        previous change that remains, in [0, 1).
         """
         self.parameters, self._momentum = list(parameters), momentum
         self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self.parameters]

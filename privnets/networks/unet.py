@@ -28,13 +28,9 @@ class UNet(nn.Module):
     """
 
     def __init__(self, channels: int, width: int, classes: int, side: int = 0) -> None:
-        """Draws all layers.
+        """Draws all layers, of `width` channels and twice as many at each level.
 
-        Args:
-            channels: Channels of an image.
-            width: Channels of the first layer; each level has twice as many.
-            classes: Outputs of `UNetClassifier`.
-            side: Not used: images may have any size.
+        `classes` are outputs of `UNetClassifier`. Images may have any size, whatever `side` is.
         """
         super().__init__()
         sizes = [width * 2**level for level in range(LEVELS + 1)]
@@ -89,14 +85,7 @@ class Fader(nn.Module):
     """
 
     def __init__(self, channels: int, width: int, classes: int, side: int) -> None:
-        """Draws all layers.
-
-        Args:
-            channels: Channels of an image.
-            width: Channels of the first layer; each level has twice as many.
-            classes: Classes of the attribute.
-            side: Height and width of an image.
-        """
+        """Draws all layers, of `width` channels and twice as many at each level."""
         super().__init__()
         sizes = [channels, *(width * 2**level for level in range(LEVELS + 1))]
         self.down = nn.ModuleList(

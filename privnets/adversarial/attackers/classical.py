@@ -55,12 +55,9 @@ _ITERATIONS = 500
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A model of tables, fitted to the attack part and tuned on validation.
+    """A model of tables: class probabilities [n, C] on validation, and on test when called for.
 
-    Attributes:
-        validation: Class probabilities on validation, shape [n, C].
-        predict_test: Computes class probabilities on test, shape [n, C].
-        remaining_gain: As of `Posterior`.
+    `remaining_gain` is that of `Posterior`.
     """
 
     validation: Probabilities
@@ -69,11 +66,7 @@ class FittedModel:
 
 
 class TableAttacker(ReleaseAttacker):
-    """An attacker that learns from the release as tables.
-
-    Attributes:
-        most_draws: Most releases of each record that it trains on, whatever the panel allows.
-    """
+    """An attacker that learns from the release as tables, of at most `most_draws` per record."""
 
     most_draws: ClassVar[int] = 64
 

@@ -125,11 +125,9 @@ def fit_utility(
 
 @dataclass(frozen=True, eq=False)
 class FittedUtility:
-    """A fresh utility network's log probabilities on test, and the rest of its training.
+    """A fresh utility network's log probabilities on test, [n, C]; [0, 0] without a utility label.
 
-    Attributes:
-        log_p: Shape [n, C]; [0, 0] without a utility label.
-        remaining_gain: As of `Posterior`.
+    `remaining_gain` is that of `Posterior`.
     """
 
     log_p: NDArray[np.float64]

@@ -87,7 +87,6 @@ class Panel:
         networks: With the suffix `_side` inputs are sequences [S, n, T, 1 + c] of releases and
             side information.
         attackers: The others; with the suffix `_side` they also see side information.
-        profile: Training of all of them.
         other_labels: Rule that labels `Evidence.other_test`; None if there is one rule.
     """
 

@@ -60,9 +60,7 @@ class Assessment:
         validation_score: Mean calibrated log probability of the truth on validation, nats, which
             chooses among attackers of equal accuracy there.
         accuracy: Balanced accuracy on test.
-        auc: Area under the ROC curve on test.
         leakage: Lower bound of I(S;Q) on test, nats.
-        remaining_gain: As of `Posterior`.
     """
 
     name: str

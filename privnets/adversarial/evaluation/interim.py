@@ -196,7 +196,7 @@ def predict_shares(
         attack: Released values to fit, float32, shape [n, f].
         validation: Released values to predict from, float32, shape [m, f].
         targets: 1 where a row of `attack` belongs to the target, else 0, float32, shape [n, T].
-        random: Draws the random features; the same for all releases that are compared.
+        random: The same for all releases that are compared.
         is_image: Whether columns are pixels, whose proportions matter.
 
     Returns:

@@ -37,10 +37,7 @@ _EXAMPLES = 20
 class DigitImages(Problem):
     """Images of digits: the digit is useful and the thickness of its strokes is secret.
 
-    Attributes:
-        data_set: Name in `privnets.data`.
-        side: Height and width of an image, in pixels.
-        counts: Records in each split.
+    Subclasses name their `data_set`, the `side` of an image in pixels, and `counts` of splits.
     """
 
     data_set: ClassVar[str]

@@ -160,10 +160,7 @@ class FaceProblem(Problem):
     def measure(
         log_p: NDArray[np.float64], label: NDArray[np.int64], prior: NDArray[np.float64]
     ) -> Mapping[str, Scores]:
-        """Accuracies of a utility network by its log probabilities [n, C], by name.
-
-        All labels [n] are known. `prior` [C] has their frequencies.
-        """
+        """Accuracies by name, of log probabilities [n, C] for known labels [n] with prior [C]."""
 
     def whole_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Numbers of images, in colour."""

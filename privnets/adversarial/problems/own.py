@@ -87,13 +87,7 @@ class Labels:
 
 
 class OwnProblem(Problem):
-    """The user's own records.
-
-    Attributes:
-        encoding: Relation of the user's form of records to their arrays.
-        reference: What the study says of them.
-        digest: Identifies the content of all files.
-    """
+    """The user's own records; `digest` identifies the content of all files."""
 
     encoding: RecordEncoding
     reference: OwnReference
@@ -143,11 +137,7 @@ class LabelledRecords(OwnProblem):
     has_pixels: ClassVar[bool] = False
 
     def __init__(self, reference: LabelledReference, digest: str, labels: pd.DataFrame) -> None:
-        """Describes records by the columns of their labels.
-
-        Args:
-            digest: Identifies the content of all files.
-            labels: A row for each record.
+        """Describes records by the columns of their labels, a row for each record.
 
         Raises:
             UserFormError: If a label has too few classes, too many, or a rare one.

@@ -35,10 +35,9 @@ class TrainingCurves:
     """
 
     def __init__(self, problem: Problem, log_prior: Tensor, interval: int) -> None:
-        """Begins curves without a point.
+        """Begins curves, with a point after every `interval` steps.
 
-        `log_prior` [S, C] has class log frequencies of the secret in training, and `interval` the
-        number of steps between two points.
+        `log_prior` [S, C] has class log frequencies of the secret in training.
         """
         self._problem, self._log_prior, self._interval = problem, log_prior, interval
         self._pending_steps: list[_StepRecord] = []

@@ -91,10 +91,8 @@ def log_softmax_over_classes(logits: Tensor) -> Tensor:
 def cross_entropy(logits: Tensor, label: Tensor, *, is_complete: bool = False) -> Tensor:
     """Mean negative log probability of the known labels, nats, shape [S].
 
-    Args:
-        logits: Shape [S, n, C] or [S, n, T, C].
-        label: Shape [S, n] or [S, n, T]; `MISSING` where unknown.
-        is_complete: Whether no label is missing, which saves to look for them.
+    Logits are [S, n, C] or [S, n, T, C], labels [S, n] or [S, n, T]. If none is `MISSING`,
+    `is_complete` saves to look for them.
     """
     losses = _losses(logits, label).flatten(1)
     return losses.mean(1) if is_complete else losses.sum(1) / _count(label != MISSING)
@@ -155,12 +153,7 @@ class TrainingSchedule:
 class NetworkGroup:
     """Inference networks of equal architecture and schedule, trained as one stack.
 
-    The stack has the S networks of the first role, then those of the second, and so on.
-
-    Attributes:
-        roles: Roles in the order of the stack.
-        architecture: Their network.
-        stack: Parameters and optimiser of all of them.
+    The stack has the S networks of the first of `roles`, then those of the second, and so on.
     """
 
     def __init__(

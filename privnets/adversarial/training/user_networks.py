@@ -37,9 +37,7 @@ _TRIED_RECORDS = 2
 class UserModules:
     """Modules of a user: their random tensors, and their outputs as a stack.
 
-    Attributes:
-        trained: Number of parameters that train; those are the first tensors of a module.
-        output: Shape of the output for one record.
+    The first `trained` tensors of a module train; `output` is the shape for one record.
     """
 
     def __init__(self, make: Callable[[], Module], entry: str, shapes: Sequence[tuple[int, ...]]):
