@@ -94,11 +94,11 @@ class _Target(NamedTuple):
 class Recorder:
     """Records the points of one sweep in batches, like `record` but with fewer reads.
 
-    Its fields are the arguments of `record`; `labels` and `draw`, which return more tags and more
-    files for a point; `unused`, which returns its configuration fields without effect (they are no
-    parameters); `headline`, the metrics that runs show (others are in an artifact; None shows
-    all); `objectives`, those with the prefix `OBJECTIVE`; and `started`, Unix seconds at which the
-    sweep began.
+    Its fields are the arguments of `record`; `labels`, which returns more tags for a point;
+    `unused`, which returns its configuration fields without effect (they are no parameters);
+    `headline`, the metrics that runs show (others are in an artifact; None shows all);
+    `objectives`, those with the prefix `OBJECTIVE`; and `started`, Unix seconds at which the sweep
+    began.
 
     It reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between
     these it relies on its own writes. Runs that another process adds meanwhile under the same sweep
@@ -111,7 +111,6 @@ class Recorder:
     log_scaled: frozenset[str] = frozenset()
     name_fields: Sequence[str] = ()
     labels: Callable[[TradeoffPoint], Mapping[str, str]] = lambda point: {}
-    draw: Callable[[TradeoffPoint], Mapping[str, bytes]] = lambda point: {}
     unused: Callable[[TradeoffPoint], Collection[str]] = lambda point: ()
     headline: Collection[str] | None = None
     objectives: Collection[str] = ()
@@ -146,7 +145,6 @@ class Recorder:
                 self.log_scaled,
                 self.name_fields,
                 self.labels(point),
-                self.draw(point),
                 self.headline,
                 self.objectives,
                 self.unused(point),

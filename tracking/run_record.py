@@ -125,7 +125,6 @@ def build_run_record(
     log_scaled: frozenset[str],
     fields: Sequence[str],
     labels: Mapping[str, str],
-    files: Mapping[str, bytes],
     headline: Collection[str] | None,
     objectives: Collection[str] = (),
     unused: Collection[str] = (),
@@ -137,7 +136,6 @@ def build_run_record(
         log_scaled: Configuration fields that get a `log10_<field>` parameter.
         fields: Configuration fields that form the name of the run, its id if there are none.
         labels: Further tags of the run.
-        files: Files of the run beside the point's own.
         headline: Metrics that the run shows; then `TABLE_FILE` has all. None shows all.
         objectives: Metrics whose names begin with `OBJECTIVE`.
         unused: Configuration fields without effect at the point, which are no parameters.
@@ -146,7 +144,7 @@ def build_run_record(
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
             holds NaN, or a file's name leads outside the run.
     """
-    files = {**files, **point.artifacts}
+    files = dict(point.artifacts)
     if headline is not None:
         files[TABLE_FILE] = _metrics_table(point.metrics)
     if roc := {n: c for n, c in point.curves.items() if n.startswith(runs.ROC)}:

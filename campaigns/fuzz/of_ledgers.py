@@ -19,7 +19,7 @@ from campaigns.fuzz.targets import Target
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.analysis.results import build_points_frame, build_replicates_frame, read_failures
 from sweeps.analysis.tables import points_table
-from sweeps.report.figures.releases import UnusableError, read_images, read_records, read_week
+from sweeps.report.figures.releases import UnusableError, read_images, read_week
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.codec import FIXED_COLUMNS, encode_points
 from sweeps.store.ledger import Ledger
@@ -159,12 +159,11 @@ def artifacts(folder: Path) -> Target:
                 "day": np.array([15_000, 15_001], dtype=np.int64),
             }
         ),
-        save({"released": np.zeros((2, 2)), "utility": bits, "secret": bits, "filter": np.eye(2)}),
     ]
-    readers: tuple[Callable[[TradeoffPoint], object], ...] = (read_images, read_week, read_records)
+    readers: tuple[Callable[[TradeoffPoint], object], ...] = (read_images, read_week)
 
     def read(content: bytes) -> bool:
-        names = ("release.safetensors", "week.safetensors", "scatter.safetensors")
+        names = ("release.safetensors", "week.safetensors")
         point = _point("p", 0, artifacts=dict.fromkeys(names, content))
         used = 0
         for reader in readers:

@@ -205,15 +205,16 @@ def _judge_mean(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
     points = format_count(sample.values.shape[1], "point")
     extent = f"mean over {points} and {_replicates(sample)}"
     verdict: Verdict = "cannot tell"
+    low, high = bounds.ends
     if len(values) < 2:
         reason = ONE_REPLICATE
-    elif _is_within(measured, bounds):
+    elif measured.low >= low and measured.high <= high:
         verdict, reason = "agrees", f"The interval is {_describe_range(bounds)}"
-    elif _is_beyond(measured, bounds):
+    elif measured.high < low or measured.low > high:
         verdict, reason = "disagrees", f"The interval is not {_describe_range(bounds)}"
     else:
         reason = f"The interval is only in part {_describe_range(bounds)}"
-    return verdict, measured, f"{reason} ({extent}).{_remarks(sample, _undefined_points(sample))}"
+    return verdict, measured, f"{reason} ({extent}).{_remarks(sample)}"
 
 
 def _judge_every_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
@@ -222,7 +223,7 @@ def _judge_every_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
     summary = _summarize({_range_key(claim): (sample.values, sample.errors)}, sample.test_sets)
     points, (low, high) = len(summary.mean), np.array([bounds.ends]).T
     lows, highs = summary.interval(1 - (1 - LEVEL) / points)
-    place = _farthest_point(summary, low, high)
+    place = int(_margins(summary, low, high).argmin())
     worst = Interval(*(float(ends[place, 0]) for ends in (summary.mean, lows, highs)))
     count = format_count(points, "point")
     verdict: Verdict = "cannot tell"
@@ -238,15 +239,15 @@ def _judge_every_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
     (row,) = sample.points.loc[[sample.values.columns[place]]].to_dict("records")
     why = f"{reason}, by intervals for {count} at once ({_replicates(sample)})."
     why += f" Worst is {describe_config(row, fields)}."
-    return verdict, worst, why + _remarks(sample, _undefined_points(sample))
+    return verdict, worst, why + _remarks(sample)
 
 
-def _farthest_point(summary: Summary, low: Array, high: Array) -> int:
-    """Point that lies the most standard errors beyond its range, or the fewest within it."""
+def _margins(summary: Summary, low: Array, high: Array) -> Array:
+    """Standard errors by which the worst metric of each point lies within its range, [points]."""
     margin = np.minimum(summary.mean - low, high - summary.mean)
     scale = np.where(summary.error > 0, summary.error, np.finfo(float).tiny)
     with np.errstate(over="ignore"):
-        return int((margin / scale).min(axis=1).argmin())
+        return np.asarray((margin / scale).min(axis=1))
 
 
 def _judge_some_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
@@ -286,20 +287,12 @@ def _judge_some_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
         verdict, reason = "disagrees", f"No point has {described}"
     else:
         reason = f"The intervals leave open whether a point has {described}"
-    place = _nearest_point(summary, low, high)
+    place = int(_margins(summary, low, high).argmax())
     fields = varying_fields(sample.points)
     (nearest,) = sample.points.loc[[ids[place]]].to_dict("records")
     why = f"{reason}. Nearest to it is {describe_config(nearest, fields)} ({_replicates(sample)})."
-    why += _remarks(sample, _undefined_points(sample))
+    why += _remarks(sample)
     return verdict, _interval(summary, place, 0), why
-
-
-def _nearest_point(summary: Summary, low: Array, high: Array) -> int:
-    """Point whose worst metric lies the most standard errors within its range."""
-    margin = np.minimum(summary.mean - low, high - summary.mean)
-    scale = np.where(summary.error > 0, summary.error, np.finfo(float).tiny)
-    with np.errstate(over="ignore"):
-        return int((margin / scale).min(axis=1).argmax())
 
 
 def _judge_trend(
@@ -315,7 +308,12 @@ def _judge_trend(
         raise _UnmeasurableError(f"the values of {name} have no order")
     measured = sample.values.columns[position[sample.values.columns].notna()]
     sample = replace(sample, values=sample.values[measured], errors=sample.errors[measured])
-    undefined = _undefined_values(name, position, position[sample.undefined])
+    values, undefined = sorted(position[sample.undefined].dropna().unique()), ""
+    if values:  # the values of the axis at which the metric is undefined somewhere
+        listed = ", ".join(map(format_number, values[:_MAX_LISTED]))
+        listed += ", ..." if len(values) > _MAX_LISTED else ""
+        share = f"{len(values)} of the {position.nunique()} values of {name}"
+        undefined = f"undefined at {share} ({listed})"
     groups, pooled = group_points(sample.points, sample.values, sample.errors, position, column)
     if not groups:
         gap = f"; it is {undefined}" if undefined else ""
@@ -324,8 +322,8 @@ def _judge_trend(
     trend = limit_trend(_mean_over_seeds(mean_trend(groups), sample), groups)
     change = _mean_over_seeds(mean_change(groups), sample)
     parts = zip(*(group.departures() for group in groups), strict=True)
-    values, errors = (pd.DataFrame(np.hstack(part), sample.values.index) for part in parts)
-    departures = _summarize({"": (values, errors)}, sample.test_sets)
+    departed, errors = (pd.DataFrame(np.hstack(part), sample.values.index) for part in parts)
+    departures = _summarize({"": (departed, errors)}, sample.test_sets)
     if claim.trend == "constant" and len(sample.values) > 1:
         verdict, reason = judge_constancy(departures)
     else:
@@ -343,7 +341,20 @@ def _claimed_sample(claim: Claim, replicates: pd.DataFrame) -> _Sample:
     sample = _read_metric(replicates, claim.metric, claim.where)
     if claim.above is not None:
         other = _read_metric(replicates, claim.above, {**claim.where, **claim.elsewhere})
-        sample = _subtract(sample, _match_points(other, sample, claim.elsewhere))
+        if claim.elsewhere:
+            other = _match_points(other, sample, claim.elsewhere)
+        # Differences at common points and seeds; errors count as independent.
+        points = sample.values.columns.intersection(other.values.columns)
+        seeds = sample.values.index.intersection(other.values.index)
+        errors = (each.errors.loc[seeds, points] ** 2 for each in (sample, other))
+        undefined = {*other.undefined} & {*sample.values.columns}
+        sample = replace(
+            sample,
+            values=sample.values.loc[seeds, points] - other.values.loc[seeds, points],
+            errors=sum(errors) ** 0.5,
+            test_sets=sample.test_sets.loc[seeds],
+            undefined=sorted({*sample.undefined} | undefined),
+        )
     if sample.values.empty:
         raise _UnmeasurableError("no point has a value in every replicate")
     return sample
@@ -392,8 +403,6 @@ def _meets_conditions(replicates: pd.DataFrame, where: Mapping[str, object]) -> 
 
 def _match_points(other: _Sample, sample: _Sample, elsewhere: Mapping[str, object]) -> _Sample:
     """Names the points of one sample like those of another that agree in all other fields."""
-    if not elsewhere:
-        return other
     points = pd.concat([sample.points, other.points])
     fields = [f"config/{name}" for name in varying_fields(points) if name not in elsewhere]
     own, others = (
@@ -404,24 +413,6 @@ def _match_points(other: _Sample, sample: _Sample, elsewhere: Mapping[str, objec
     kept = [place for place in other.values.columns if place in names]
     values, errors = (t[kept].rename(columns=names) for t in (other.values, other.errors))
     return replace(other, values=values, errors=errors)
-
-
-def _subtract(sample: _Sample, other: _Sample) -> _Sample:
-    """Differences at common points and seeds; errors count as independent."""
-    points = sample.values.columns.intersection(other.values.columns)
-    seeds = sample.values.index.intersection(other.values.index)
-    values, errors = (
-        (s.loc[seeds, points], o.loc[seeds, points])
-        for s, o in ((sample.values, other.values), (sample.errors, other.errors))
-    )
-    undefined = set(sample.undefined) | (set(other.undefined) & set(sample.values.columns))
-    return replace(
-        sample,
-        values=values[0] - values[1],
-        errors=(errors[0] ** 2 + errors[1] ** 2) ** 0.5,
-        test_sets=sample.test_sets.loc[seeds],
-        undefined=sorted(undefined),
-    )
 
 
 def _summarize(
@@ -465,36 +456,14 @@ def _describe_range(bounds: Bounds) -> str:
     return " and ".join(f"{name} {end:g}" for name, end in ends.items() if end is not None)
 
 
-def _is_within(interval: Interval, bounds: Bounds) -> bool:
-    low, high = bounds.ends
-    return interval.low >= low and interval.high <= high
-
-
-def _is_beyond(interval: Interval, bounds: Bounds) -> bool:
-    low, high = bounds.ends
-    return interval.high < low or interval.low > high
-
-
 def _replicates(sample: _Sample) -> str:
     return format_count(len(sample.values), "replicate")
 
 
-def _undefined_values(axis: str, every: pd.Series[float], undefined: pd.Series[float]) -> str:
-    """The values of the axis at which the metric is undefined somewhere; empty without one."""
-    values = sorted(undefined.dropna().unique())
-    listed = ", ".join(map(format_number, values[:_MAX_LISTED]))
-    more = ", ..." if len(values) > _MAX_LISTED else ""
-    share = f"{len(values)} of the {every.nunique()} values of {axis}"
-    return f"undefined at {share} ({listed}{more})" if values else ""
-
-
-def _undefined_points(sample: _Sample) -> str:
-    total, count = len(sample.points), len(sample.undefined)
-    return f"undefined at {count} of {total} points" if count else ""
-
-
-def _remarks(sample: _Sample, undefined: str) -> str:
-    """Sentences about points without a value."""
+def _remarks(sample: _Sample, undefined: str | None = None) -> str:
+    """Sentences about points without a value, whose number is told if `undefined` does not."""
+    if undefined is None and sample.undefined:
+        undefined = f"undefined at {len(sample.undefined)} of {len(sample.points)} points"
     remarks = f" It is {undefined}." if undefined else ""
     if sample.missing:
         remarks += f" Points left out (failed, unfinished or not comparable): {sample.missing}."

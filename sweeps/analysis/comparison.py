@@ -15,9 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from privnets.statistics.bootstrap import PointSamples, build_samples
+from privnets.statistics.bootstrap import build_samples
 from privnets.statistics.intervals import LEVEL, Array, Interval
 from sweeps.analysis.export import json_rows, json_value
 from sweeps.analysis.fronts import debiased_interval, draw_volumes
@@ -30,8 +29,8 @@ from sweeps.analysis.pareto import (
     worst_values,
 )
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import add_judges, varying_fields
-from sweeps.analysis.text import format_setting
+from sweeps.analysis.tables import Table, add_judges, varying_fields
+from sweeps.analysis.text import format_setting, metric_label
 from sweeps.errors import InputError
 from sweeps.study.spec import Bounds
 
@@ -133,37 +132,83 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
         raise InputError(f"name two or more different sweeps; got {', '.join(names)}")
     objectives = objectives or _common_objectives(results)
     points = {result.sweep: _finite_points(result, objectives) for result in results}
-    _check_judges(pd.concat(points.values(), ignore_index=True))
+    every = pd.concat(points.values(), ignore_index=True)
+    for field in add_judges(every, []):
+        values = sorted(set(every[f"config/{field}"].dropna().map(format_setting)))
+        if len(values) > 1:
+            raise InputError(
+                f"{field} differs between the sweeps ({', '.join(values)}), and stronger attackers "
+                f"leave less privacy: compare sweeps of one {field}"
+            )
     fronts = {name: pareto_front(frame, objectives) for name, frame in points.items()}
     joint = pareto_front(pd.concat(fronts.values(), ignore_index=True), objectives)
-    reference = worst_values(pd.concat(points.values(), ignore_index=True), objectives)
-    samples = _joint_samples(results, points, objectives)
-    volumes = _volumes(samples, points, objectives, reference)
-    attained_volumes = _attained_volumes(results, points, objectives, reference)
-    sweeps = [
-        ComparedSweep(
-            sweep=name,
-            study=result.study.name,
-            points=len(points[name]),
-            replicates=len(result.reported_seeds),
-            on_front=len(fronts[name]),
-            on_joint_front=int((joint["sweep"] == name).sum()),
-            hypervolume=volumes[name].size,
-            hypervolume_interval=volumes[name].interval,
-            attained=attained,
-            dominated={
-                other: _dominated_share(fronts[name], front, objectives)
-                for other, front in fronts.items()
-                if other != name
-            },
+    reference = worst_values(every, objectives)
+    # Ids of points begin with the number of their sweep. A sweep's points share the error of their
+    # test set, so that it does not average out.
+    tables = []
+    for number, result in enumerate(results):
+        table = result.sample_table(list(objectives), points[result.sweep]["point_id"])
+        tables.append(table.assign(point_id=f"{number}:" + table["point_id"]))
+    samples = build_samples(pd.concat(tables, ignore_index=True), list(objectives))
+    groups = np.array([int(name.partition(":")[0]) for name in samples.point_ids])
+    index = pd.Index(samples.point_ids)
+    places = {
+        sweep: index.get_indexer(pd.Index(f"{number}:" + frame["point_id"])).astype(np.int64)
+        for number, (sweep, frame) in enumerate(points.items())
+    }
+    drawn = samples.draw(groups, is_student=False)
+    volumes = {
+        name: _Volume(
+            hypervolume(frame, objectives, reference),
+            draw_volumes(drawn.take(places[name], axis=1), objectives, reference),
+            samples.select(places[name]).typical_freedom,
         )
-        for name, result, attained in zip(names, results, attained_volumes, strict=True)
-    ]
-    contrasts = list(_contrasts(results, points, samples, volumes, list(objectives)))
-    task = _task_differences(points.values())
-    limits = [_describe_constraints(result.study.constraints) for result in results]
-    task |= {"constraints": tuple(limits)} if len(set(limits)) > 1 else {}
-    return Comparison(objectives, reference, sweeps, contrasts, joint, task)
+        for name, frame in points.items()
+    }
+    counts = [len(result.reported_seeds) for result in results]
+    is_attainable = len(objectives) in (2, 3) and min(counts) > 1 and len(set(counts)) == 1
+    sweeps = []
+    for name, result in zip(names, results, strict=True):
+        own = result.replicates.loc[result.replicates["point_id"].isin(points[name]["point_id"])]
+        surface = attainment(own, objectives) if is_attainable else None
+        sweeps.append(
+            ComparedSweep(
+                sweep=name,
+                study=result.study.name,
+                points=len(points[name]),
+                replicates=len(result.reported_seeds),
+                on_front=len(fronts[name]),
+                on_joint_front=int((joint["sweep"] == name).sum()),
+                hypervolume=volumes[name].size,
+                hypervolume_interval=debiased_interval(*volumes[name]),
+                attained=None if surface is None else hypervolume(surface, objectives, reference),
+                dominated={
+                    other: _dominated_share(fronts[name], front, objectives)
+                    for other, front in fronts.items()
+                    if other != name
+                },
+            )
+        )
+    first, contrasts, drawn = results[0], [], samples.draw(groups)
+    draws = {name: drawn.take(own, axis=1) for name, own in places.items()}
+    for result in results[1:]:
+        name, seeds = result.sweep, len(result.reported_seeds & first.reported_seeds)
+        volume, base = volumes[name], volumes[first.sweep]
+        freedom = min(volume.freedom, base.freedom)
+        change = debiased_interval(volume.size - base.size, volume.draws - base.draws, freedom)
+        contrasts.append(Contrast(HYPERVOLUME, name, first.sweep, change, 0, seeds))
+        contrasts += _objective_contrasts(name, first.sweep, points, draws, objectives, seeds)
+    differences = {}
+    for column in (*_TASK_COLUMNS, "constraints"):
+        told = [
+            frozenset(map(str, points[result.sweep].get(column, ["none"])))
+            if column != "constraints"
+            else _describe_constraints(result.study.constraints)
+            for result in results
+        ]
+        if len(set(told)) > 1:
+            differences[column] = tuple(" and ".join(sorted(each)) for each in told)
+    return Comparison(objectives, reference, sweeps, contrasts, joint, differences)
 
 
 class _Volume(NamedTuple):
@@ -173,149 +218,87 @@ class _Volume(NamedTuple):
     draws: Array
     freedom: float
 
-    @property
-    def interval(self) -> Interval:
-        return debiased_interval(*self)
-
-    def minus(self, other: _Volume) -> Interval:
-        """Interval of the difference; the draws are paired."""
-        size, draws = self.size - other.size, self.draws - other.draws
-        return debiased_interval(size, draws, min(self.freedom, other.freedom))
-
-
-def _volumes(
-    samples: PointSamples,
-    points: Mapping[str, pd.DataFrame],
-    objectives: Objectives,
-    reference: Mapping[str, float],
-) -> dict[str, _Volume]:
-    places = _places_of_sweeps(samples, points)
-    draws = _sweep_draws(samples, points, is_student=False)
-    return {
-        name: _Volume(
-            hypervolume(frame, objectives, reference),
-            draw_volumes(draws[name], objectives, reference),
-            samples.select(places[name]).typical_freedom,
-        )
-        for name, frame in points.items()
-    }
-
-
-def _attained_volumes(
-    results: Sequence[Result],
-    points: Mapping[str, pd.DataFrame],
-    objectives: Objectives,
-    reference: Mapping[str, float],
-) -> Iterator[float | None]:
-    """Hypervolume that half of each sweep's replicates attain; None where they cannot compare."""
-    counts = [len(result.reported_seeds) for result in results]
-    is_attainable = len(objectives) in (2, 3) and min(counts) > 1 and len(set(counts)) == 1
-    for result in results:
-        rows = result.replicates
-        own = rows.loc[rows["point_id"].isin(points[result.sweep]["point_id"])]
-        surface = attainment(own, objectives) if is_attainable else None
-        yield None if surface is None else hypervolume(surface, objectives, reference)
-
-
-def _contrasts(
-    results: Sequence[Result],
-    points: Mapping[str, pd.DataFrame],
-    samples: PointSamples,
-    volumes: Mapping[str, _Volume],
-    objectives: Sequence[str],
-) -> Iterator[Contrast]:
-    """Differences of each sweep from the first: of hypervolumes, and of objectives."""
-    first, *others = results
-    draws = _sweep_draws(samples, points, is_student=True)
-    for result in others:
-        name, base = result.sweep, first.sweep
-        seeds = len(result.reported_seeds & first.reported_seeds)
-        change = volumes[name].minus(volumes[base])
-        yield Contrast(HYPERVOLUME, name, base, change, 0, seeds)
-        yield from _objective_contrasts(name, base, points, draws, objectives, seeds)
-
-
-def _joint_samples(
-    results: Sequence[Result], points: Mapping[str, pd.DataFrame], objectives: Objectives
-) -> PointSamples:
-    """The points of all sweeps, paired by common seeds; ids begin with the number of the sweep."""
-    tables = []
-    for number, result in enumerate(results):
-        table = result.sample_table(list(objectives), points[result.sweep]["point_id"])
-        tables.append(table.assign(point_id=f"{number}:" + table["point_id"]))
-    return build_samples(pd.concat(tables, ignore_index=True), list(objectives))
-
-
-def _sweep_draws(
-    samples: PointSamples, points: Mapping[str, pd.DataFrame], *, is_student: bool
-) -> dict[str, Array]:
-    """Draws of the objectives of each sweep, rows as in `points`.
-
-    The points of a sweep share the error of their test set, so that it does not average out.
-    """
-    groups = np.array([int(name.partition(":")[0]) for name in samples.point_ids])
-    draws = samples.draw(groups, is_student=is_student)
-    places = _places_of_sweeps(samples, points)
-    return {sweep: draws.take(own, axis=1) for sweep, own in places.items()}
-
-
-def _places_of_sweeps(
-    samples: PointSamples, points: Mapping[str, pd.DataFrame]
-) -> dict[str, NDArray[np.int64]]:
-    """Places among the samples of each sweep's points, in the order of its rows."""
-    index = pd.Index(samples.point_ids)
-    return {
-        sweep: index.get_indexer(pd.Index(f"{number}:" + frame["point_id"])).astype(np.int64)
-        for number, (sweep, frame) in enumerate(points.items())
-    }
-
 
 def _objective_contrasts(
     sweep: str,
     baseline: str,
     points: Mapping[str, pd.DataFrame],
     draws: Mapping[str, Array],
-    objectives: Sequence[str],
+    objectives: Objectives,
     seeds: int,
 ) -> Iterator[Contrast]:
-    """Mean difference of each objective over the settings that both sweeps have."""
-    own, other = _matching_settings(points[sweep], points[baseline])
-    if not len(own):
-        return
-    means = (
-        points[name][objectives].to_numpy(dtype=np.float64)[places].mean(axis=0)
-        for name, places in ((sweep, own), (baseline, other))
-    )
-    change = np.subtract(*means)
-    drawn = draws[sweep][:, own].mean(axis=1) - draws[baseline][:, other].mean(axis=1)
-    ends = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    for place, metric in enumerate(objectives):
-        interval = Interval(*(float(row[place]) for row in (change, *ends)))
-        yield Contrast(metric, sweep, baseline, interval, len(own), seeds)
+    """Mean difference of each objective over the settings that both sweeps have.
 
-
-def _matching_settings(
-    first: pd.DataFrame, second: pd.DataFrame
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of two sweeps whose fields that vary within either sweep are equal.
-
-    None if these fields do not tell the points of a sweep apart.
+    These are the values of the fields that vary within either sweep. There is none if these fields
+    do not tell the points of a sweep apart.
     """
-    fields = dict.fromkeys([*varying_fields(first), *varying_fields(second)])
-    keys = [_settings(frame, [f"config/{field}" for field in fields]) for frame in (first, second)]
-    if not fields or any(len(set(own)) < len(own) for own in keys):
-        empty = np.empty(0, dtype=np.int64)
-        return empty, empty
-    place = {key: row for row, key in enumerate(keys[1])}
-    pairs = [(row, place[key]) for row, key in enumerate(keys[0]) if key in place]
-    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return rows[:, 0], rows[:, 1]
+    frames, metrics = [points[sweep], points[baseline]], list(objectives)
+    fields = dict.fromkeys(field for frame in frames for field in varying_fields(frame))
+    columns = [f"config/{field}" for field in fields]
+    own, other = (
+        {key: place for place, key in enumerate(texts.itertuples(index=False, name=None))}
+        for texts in (frame.reindex(columns=columns).map(format_setting) for frame in frames)
+    )
+    shared = [key for key in own if key in other]
+    if not shared or not fields or [len(own), len(other)] != [*map(len, frames)]:
+        return
+    rows = [own[key] for key in shared], [other[key] for key in shared]
+    means = [
+        frame[metrics].to_numpy(dtype=np.float64)[own].mean(axis=0)
+        for frame, own in zip(frames, rows, strict=True)
+    ]
+    drawn = draws[sweep][:, rows[0]].mean(axis=1) - draws[baseline][:, rows[1]].mean(axis=1)
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    for metric, *ends in zip(metrics, means[0] - means[1], low, high, strict=True):
+        interval = Interval(*map(float, ends))
+        yield Contrast(metric, sweep, baseline, interval, len(shared), seeds)
 
 
-def _settings(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """Values of some columns of each row as texts."""
-    texts = frame.reindex(columns=list(columns)).map(format_setting)
-    return list(texts.itertuples(index=False, name=None))
+def comparison_table(comparison: Comparison) -> Table:
+    """Sizes, fronts and hypervolumes of compared sweeps, a column per sweep."""
+    sides = comparison.sweeps
+
+    def optional(values: Iterable[float | None]) -> list[str]:
+        return ["-" if value is None else f"{value:.4g}" for value in values]
+
+    rows = [
+        ["points compared", *(str(side.points) for side in sides)],
+        ["replicates", *(str(side.replicates) for side in sides)],
+        ["points on its own front", *(str(side.on_front) for side in sides)],
+        ["points on the joint front", *(str(side.on_joint_front) for side in sides)],
+        ["hypervolume", *optional(side.hypervolume for side in sides)],
+        ["hypervolume of true means", *(str(side.hypervolume_interval) for side in sides)],
+        ["hypervolume attained by half", *optional(side.attained for side in sides)],
+    ]
+    for rival in sides:
+        shares = (side.dominated.get(rival.sweep) for side in sides)
+        cells = ("" if share is None else f"{share:.0%}" for share in shares)
+        rows.append([f"front dominated by {rival.sweep}", *cells])
+    worst = ", ".join(
+        f"{metric_label(metric)} {value:.4g}" for metric, value in comparison.reference.items()
+    )
+    notes = [f"Hypervolume reference, the worst values over all these sweeps: {worst}."]
+    for subject, values in comparison.differences.items():
+        notes.append(f"Differences in {subject}: {'; '.join(values)}.")
+    columns = ("", *(side.sweep for side in sides))
+    return Table(columns, tuple(map(tuple, rows)), " ".join(notes))
+
+
+def contrast_table(comparison: Comparison) -> Table:
+    """Differences between sweeps with their intervals and verdicts."""
+    rows = [
+        (
+            each.sweep,
+            metric_label(each.metric),
+            str(each.difference),
+            each.verdict,
+            str(each.points) if each.points else "front",
+            str(each.seeds) if each.seeds else "none",
+        )
+        for each in comparison.contrasts
+    ]
+    columns = ("sweep", "quantity", "difference", "verdict", "equal settings", "common seeds")
+    return Table(columns, tuple(rows))
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -358,17 +341,6 @@ def _common_objectives(results: Sequence[Result]) -> Objectives:
     return results[0].objectives
 
 
-def _check_judges(points: pd.DataFrame) -> None:
-    """Checks that all points were judged by one yardstick; others cannot be compared."""
-    for field in add_judges(points, []):
-        values = sorted(set(points[f"config/{field}"].dropna().map(format_setting)))
-        if len(values) > 1:
-            raise InputError(
-                f"{field} differs between the sweeps ({', '.join(values)}), and stronger attackers "
-                f"leave less privacy: compare sweeps of one {field}"
-            )
-
-
 def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:
     try:
         points = finite_points(result.candidates, objectives)
@@ -388,20 +360,9 @@ def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:
     return points
 
 
-def _describe_constraints(constraints: Mapping[str, Bounds]) -> str:
+def _describe_constraints(constraints: Mapping[str, Bounds]) -> frozenset[str]:
     limits = (f"{metric} in [{b.ends[0]:g}, {b.ends[1]:g}]" for metric, b in constraints.items())
-    return " and ".join(sorted(limits)) or "none"
-
-
-def _task_differences(points: Iterable[pd.DataFrame]) -> dict[str, tuple[str, ...]]:
-    """Values of the columns that define a task, where they differ between sweeps."""
-    frames = list(points)
-    differences = {}
-    for column in _TASK_COLUMNS:
-        values = [frozenset(map(str, frame.get(column, ["none"]))) for frame in frames]
-        if len(set(values)) > 1:
-            differences[column] = tuple(" and ".join(sorted(each)) for each in values)
-    return differences
+    return frozenset(limits) or frozenset(["none"])
 
 
 def _dominated_share(front: pd.DataFrame, other: pd.DataFrame, objectives: Objectives) -> float:

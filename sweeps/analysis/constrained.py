@@ -72,38 +72,25 @@ class ConstrainedBest:
     """Answer to the question which point is the best in one metric under constraints.
 
     Attributes:
-        metric: The metric.
-        direction: Whether the best is the lowest (`min`) or the highest (`max`).
-        constraints: Conditions on metrics.
         point_id: The best point by its mean among those whose 95% intervals meet the constraints;
             None if there is none.
         value: The metric at this point; NaN without one.
         shares: Point to the probability that it meets the constraints and is the best that does,
             the likeliest first, without those below 0.01.
-        unclear: Points whose 95% intervals do not meet the constraints as a whole.
-        none: Probability that no point meets the constraints; NaN with unknown errors.
-        extremes: For each constraint, the mean that comes nearest to meeting it, and its point;
-            empty without points.
         unknown: Number of points that take no part because an error is unknown.
-        names: Point to its swept settings in words; a point without them has its id alone.
+        text: The answer in a few sentences; without certainty they say what else may be true.
     """
 
-    metric: str
-    direction: Direction
-    constraints: tuple[Constraint, ...]
     point_id: str | None
     value: Interval
     shares: Mapping[str, float]
-    unclear: frozenset[str]
-    none: float
-    extremes: Sequence[tuple[float, str]]
     unknown: int
-    names: Mapping[str, str]
+    text: str
 
     @property
     def probability(self) -> float:
         """Probability that `point_id` is the answer; 0 without a point."""
-        return 0.0 if self.point_id is None else self.shares.get(self.point_id, 0.0)
+        return self.shares.get(self.point_id or "", 0.0)
 
     @property
     def is_certain(self) -> bool:
@@ -111,62 +98,8 @@ class ConstrainedBest:
         return self.probability >= LEVEL and not self.unknown
 
     def __str__(self) -> str:
-        """The answer in a few sentences; without certainty they say what else may be true."""
-        asked = f"{self._best} {self.metric} with {self._limits}"
-        if self.none >= LEVEL:
-            return (
-                f"No point reaches {self._limits}{self._nearest()} (probability {self.none:.3f})."
-            )
-        if self.point_id is None:
-            return f"Cannot tell the {asked}: no whole interval meets it.{self._caveats()}"
-        found = f"{self.metric} = {self.value} (95% interval) at {self._name(self.point_id)}"
-        if self.is_certain:
-            return f"The {asked} is {found} (probability {self.probability:.3f})."
-        return (
-            f"Cannot tell the {asked}. Among points whose whole interval meets the limit, the "
-            f"{self._best} mean is {found}; it is the answer with probability "
-            f"{self.probability:.3f}.{self._caveats()}"
-        )
-
-    @property
-    def _best(self) -> str:
-        return "lowest" if self.direction == "min" else "highest"
-
-    @property
-    def _limits(self) -> str:
-        return " and ".join(map(str, self.constraints))
-
-    def _name(self, point_id: str) -> str:
-        settings = self.names.get(point_id)
-        return f"point {point_id} ({settings})" if settings else f"point {point_id}"
-
-    def _nearest(self) -> str:
-        """The value of each constraint's metric that comes nearest to meeting it."""
-        nearest = []
-        for constraint, (value, point_id) in zip(self.constraints, self.extremes, strict=False):
-            end = "highest" if constraint.comparison == ">=" else "lowest"
-            nearest.append(
-                f"the {end} {constraint.metric} is {value:.4g} at {self._name(point_id)}"
-            )
-        return f"; {', and '.join(nearest)}" if nearest else ""
-
-    def _caveats(self) -> str:
-        """Sentences that name the other points which may be the answer."""
-        # Without a best point it is said already that every interval misses the limit in part.
-        unclear = self.unclear if self.point_id is not None else frozenset()
-        others = [
-            f"{self._name(name)} with probability {p:.3f}"
-            + (", though part of its interval misses the limit" if name in unclear else "")
-            for name, p in self.shares.items()
-            if name != self.point_id
-        ]
-        more = f"; and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
-        also = "also " if self.point_id is not None else ""
-        listed = "; ".join(others[:_MAX_LISTED])
-        text = f" The answer may {also}be {listed}{more}." if others else ""
-        if self.unknown:
-            text += f" Points left out, as their errors are unknown: {self.unknown}."
-        return text
+        """The answer in a few sentences."""
+        return self.text
 
 
 def best_under_constraints(
@@ -181,46 +114,70 @@ def best_under_constraints(
     has the settings of points in words.
     """
     known = samples.select(np.flatnonzero(samples.has_errors))
-    unknown = len(samples.point_ids) - len(known.point_ids)
-    sign = 1.0 if direction == "min" else -1.0
-    places = [known.metrics.index(constraint.metric) for constraint in constraints]
-    draws, summary = known.draw(), known.summary
-    low, high = summary.interval()
-    extremes = list[tuple[float, str]]()
-    meets = np.ones(draws.shape[:2], dtype=bool)
-    is_clear = np.ones(len(known.point_ids), dtype=bool)
-    for place, constraint in zip(places, constraints, strict=True):
+    ids, metric, unknown = known.point_ids, known.metrics[0], int((~samples.has_errors).sum())
+    sign, best = (1.0, "lowest") if direction == "min" else (-1.0, "highest")
+    limits = " and ".join(map(str, constraints))
+
+    def name(point_id: str) -> str:
+        settings = names.get(point_id)
+        return f"point {point_id} ({settings})" if settings else f"point {point_id}"
+
+    draws, (low, high) = known.draw(), known.summary.interval()
+    meets, is_clear = np.ones(draws.shape[:2], dtype=bool), np.ones(len(ids), dtype=bool)
+    nearest = []
+    for constraint in constraints:
+        place, is_lower = known.metrics.index(constraint.metric), constraint.comparison == ">="
         meets &= constraint.is_met(draws[..., place])
-        is_lower = constraint.comparison == ">="
         is_clear &= constraint.is_met((low if is_lower else high)[:, place])
-        if len(is_clear):
-            means = summary.mean[:, place]
-            nearest = int(means.argmax() if is_lower else means.argmin())
-            extremes.append((float(means[nearest]), known.point_ids[nearest]))
-    shares, none = _answer_shares(np.where(meets, sign * draws[..., 0], math.inf), meets)
-    clear = np.flatnonzero(is_clear)
-    chosen = clear[(sign * summary.mean[clear, 0]).argmin()] if len(clear) else None
-    ends = (math.nan,) * 3 if chosen is None else (a[chosen, 0] for a in (summary.mean, low, high))
-    order = [place for place in np.argsort(-shares, kind="stable") if shares[place] >= 0.01]
-    return ConstrainedBest(
-        metric=known.metrics[0],
-        direction=direction,
-        constraints=tuple(constraints),
-        point_id=None if chosen is None else known.point_ids[chosen],
-        value=Interval(*map(float, ends)),
-        shares={known.point_ids[place]: float(shares[place]) for place in order},
-        unclear=frozenset(known.point_ids[place] for place in np.flatnonzero(~is_clear).tolist()),
-        none=math.nan if unknown else none,
-        extremes=extremes,
-        unknown=unknown,
-        names=names,
-    )
-
-
-def _answer_shares(scores: Array, meets: NDArray[np.bool_]) -> tuple[Array, float]:
-    """Share of draws in which each point is the answer, and the share without an answer."""
-    answered = meets.any(axis=1)
-    if not scores.shape[1]:
-        return np.zeros(0), 1.0
-    counts = np.bincount(scores.argmin(axis=1)[answered], minlength=scores.shape[1])
-    return counts / len(scores), float(1 - answered.mean())
+        if len(ids):
+            means = known.summary.mean[:, place]
+            end, at = (
+                "highest" if is_lower else "lowest",
+                int((-means if is_lower else means).argmin()),
+            )
+            nearest.append(f"the {end} {constraint.metric} is {means[at]:.4g} at {name(ids[at])}")
+    # The share of draws in which each point is the best of those that meet the constraints.
+    scores, answered = np.where(meets, sign * draws[..., 0], math.inf), meets.any(axis=1)
+    winners = scores.argmin(axis=1)[answered] if len(ids) else np.zeros(0, dtype=np.int64)
+    odds = np.bincount(winners, minlength=len(ids)) / len(draws)
+    order = [place for place in np.argsort(-odds, kind="stable") if odds[place] >= 0.01]
+    shares = {ids[place]: float(odds[place]) for place in order}
+    none = math.nan if unknown else 1 - float(answered.mean())
+    clear, point_id, value = np.flatnonzero(is_clear), None, Interval(*(math.nan,) * 3)
+    if len(clear):
+        chosen = int(clear[(sign * known.summary.mean[clear, 0]).argmin()])
+        point_id = ids[chosen]
+        value = Interval(*(float(ends[chosen, 0]) for ends in (known.summary.mean, low, high)))
+    asked = f"{best} {metric} with {limits}"
+    if none >= LEVEL:
+        ends = f"; {', and '.join(nearest)}" if nearest else ""
+        text = f"No point reaches {limits}{ends} (probability {none:.3f})."
+        return ConstrainedBest(point_id, value, shares, unknown, text)
+    others = [f"{name(i)} with probability {p:.3f}" for i, p in shares.items() if i != point_id]
+    if point_id is None:
+        text, may = f"Cannot tell the {asked}: no whole interval meets it.", "may"
+    else:
+        found, probability = f"{metric} = {value} (95% interval)", shares.get(point_id, 0.0)
+        if probability >= LEVEL and not unknown:
+            text = f"The {asked} is {found} at {name(point_id)} (probability {probability:.3f})."
+            return ConstrainedBest(point_id, value, shares, unknown, text)
+        text, may = (
+            (
+                f"Cannot tell the {asked}. Among points whose whole interval meets the limit, the "
+                f"{best} mean is {found} at {name(point_id)}; it is the answer with probability "
+                f"{probability:.3f}."
+            ),
+            "may also",
+        )
+        unclear = {ids[place] for place in np.flatnonzero(~is_clear).tolist()}
+        misses = [i in unclear for i in shares if i != point_id]
+        others = [
+            f"{other}, though part of its interval misses the limit" if is_missed else other
+            for other, is_missed in zip(others, misses, strict=True)
+        ]
+    if others:
+        more = f"; and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
+        text += f" The answer {may} be {'; '.join(others[:_MAX_LISTED])}{more}."
+    if unknown:
+        text += f" Points left out, as their errors are unknown: {unknown}."
+    return ConstrainedBest(point_id, value, shares, unknown, text)

@@ -91,31 +91,12 @@ def separate_groups(samples: PointSamples, objectives: Objectives) -> NDArray[np
         groups[place] = number
         others = np.flatnonzero((groups == 0) & is_known)
         if is_known[place] and len(others):
-            is_separate = _are_separate(values[:, [place]], values[:, others]).any(axis=1)
+            # A 95% interval of the difference leaves out 0 if nearly all draws lie on one side.
+            pairs = values[:, [place]], values[:, others]
+            sides = [compare(*pairs).mean(axis=0) for compare in (np.less, np.greater)]
+            is_separate = (np.maximum(*sides) > (1 + LEVEL) / 2).any(axis=1)
             groups[others[~is_separate]] = number
     return groups
-
-
-def separate_points(
-    samples: PointSamples, objectives: Objectives, point_id: str
-) -> NDArray[np.bool_]:
-    """Whether intervals separate each point from one of them in each objective, shape [P, K].
-
-    False where an error is unknown, and for the point itself.
-    """
-    values, place = _orient(samples.draw(), objectives), list(samples.point_ids).index(point_id)
-    is_known = samples.has_errors & samples.has_errors[place]
-    is_separate = _are_separate(values[:, [place]], values)
-    separate: NDArray[np.bool_] = is_separate & is_known[:, None]
-    return separate
-
-
-def _are_separate(first: Array, others: Array) -> NDArray[np.bool_]:
-    """Whether a 95% interval of the difference leaves out 0, shape [P, K]; draws [B, P, K]."""
-    limit = (1 + LEVEL) / 2
-    below, above = ((compare(first, others)).mean(axis=0) for compare in (np.less, np.greater))
-    separate: NDArray[np.bool_] = np.maximum(below, above) > limit
-    return separate
 
 
 def hypervolume_draws(

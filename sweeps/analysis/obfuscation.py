@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from privnets.contract import Direction
 from privnets.statistics.intervals import Array, Interval
@@ -16,7 +16,7 @@ from sweeps.analysis.fronts import debiased_interval
 from sweeps.analysis.pareto import Objectives, comparable_points
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import OBFUSCATION, group_by_fields, varying_fields
-from sweeps.analysis.text import field_label, label_setting, metric_label
+from sweeps.analysis.text import field_label, label_setting, metric_name
 from sweeps.study.search_space import is_shared
 
 _LEVELS: Final = 41
@@ -48,7 +48,7 @@ class ObfuscationFinding:
     @property
     def sentence(self) -> str:
         """The finding in words."""
-        metric, equal = (metric_label(m).partition(", ")[0] for m in (self.metric[0], self.equal))
+        metric, equal = (metric_name(m) for m in (self.metric[0], self.equal))
         where = " and ".join(
             f"{field_label(f)} {label_setting(v)}" for f, v in self.settings.items()
         )
@@ -94,7 +94,7 @@ def compare_with_obfuscation(result: Result) -> list[ObfuscationFinding]:
         return []
     candidates = result.candidates
     objectives = {m: result.objectives[m] for m in (utility, privacy)}
-    rows, _ = comparable_points(candidates, objectives)
+    rows = comparable_points(candidates, objectives)
     findings = []
     shared = [field for field in varying_fields(rows) if is_shared(field)]
     for settings, own in group_by_fields(rows, shared):
@@ -117,7 +117,13 @@ def _compare(
     signs = np.array([1.0 if way == "min" else -1.0 for way in objectives.values()])
     means = signs * samples.summary.mean  # smaller is better, as everywhere below
     metrics = [*objectives]
-    levels = {compared: _common_levels(means, is_learned, compared) for compared in (1, 0)}
+    levels = {}
+    for compared in (1, 0):  # values of the other metric that both curves reach, evenly spaced
+        reach = [_best(means[own], compared)[0] for own in (is_learned, ~is_learned)]
+        low = max(own[0] if len(own) else math.inf for own in reach)
+        high = min(own[-1] if len(own) else -math.inf for own in reach)
+        count = _LEVELS if low < high else int(low == high)
+        levels[compared] = np.linspace(low, high, count) if count else np.empty(0)
     extent = np.maximum(np.ptp(means, axis=0), np.finfo(float).tiny)
     # At equal values of the metric of which the curves have more in common.
     compared = max(
@@ -129,8 +135,10 @@ def _compare(
         return ObfuscationFinding(name, settings, metric, metrics[equal])
 
     def gap(values: Array) -> float:
+        """Mean difference of the curves, straight between points that no other dominates."""
         own, other = (
-            _curve(values[w], compared, levels[compared]) for w in (is_learned, ~is_learned)
+            np.interp(levels[compared], *_best(values[w], compared))
+            for w in (is_learned, ~is_learned)
         )
         return float(signs[compared] * (own - other).mean())
 
@@ -139,21 +147,6 @@ def _compare(
     low, high = sorted(signs[equal] * levels[compared][[0, -1]])
     ends = float(low), float(high)
     return ObfuscationFinding(name, settings, metric, metrics[equal], ends, difference)
-
-
-def _common_levels(means: Array, is_learned: NDArray[np.bool_], compared: int) -> Array:
-    """Values of the other metric that both curves reach, evenly spaced; empty if there are none."""
-    reach = [_best(means[own], compared)[0] for own in (is_learned, ~is_learned)]
-    if not all(len(levels) for levels in reach):
-        return np.empty(0)
-    low, high = max(levels[0] for levels in reach), min(levels[-1] for levels in reach)
-    return np.linspace(low, high, _LEVELS) if low < high else np.full(int(low == high), low)
-
-
-def _curve(values: Array, compared: int, levels: Array) -> Array:
-    """A metric at levels of the other one, straight between the points that no other dominates."""
-    curve: Array = np.interp(levels, *_best(values, compared))
-    return curve
 
 
 def _best(values: Array, compared: int) -> tuple[Array, Array]:

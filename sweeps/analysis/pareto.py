@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from privnets.contract import Direction
 from privnets.frames import ERROR_SUFFIX, SUFFIXES
 from sweeps.analysis.flags import is_flagged
+from sweeps.study.spec import Bounds
 
 Objectives = Mapping[str, Direction]
 
@@ -40,41 +41,40 @@ def pareto_front(
 
     Returns:
         Rows with all columns, in the frame's order and with its index. Rows of equal objectives are
-        all kept. `attrs["excluded"]` counts the rows that took no part: `not_finished` by their
-        status, `undefined` by a NaN objective, `flagged` by a raised flag.
+        all kept.
 
     Raises:
         ValueError: If the objectives are empty, or a metric or direction is unknown.
     """
-    rows, excluded = comparable_points(points, objectives, include_flagged=include_flagged)
+    rows = comparable_points(points, objectives, include_flagged=include_flagged)
     ranks, _ = _ranks(_minimization_values(rows, objectives))
     nondominated: NDArray[np.bool_] = moocore.is_nondominated(ranks, keep_weakly=True)
-    front = rows.loc[nondominated].copy()
-    front.attrs["excluded"] = excluded
-    return front
+    return rows.loc[nondominated].copy()
 
 
 def comparable_points(
     points: pd.DataFrame, objectives: Objectives, *, include_flagged: bool = False
-) -> tuple[pd.DataFrame, dict[str, int]]:
-    """The rows that take part in a comparison, and counts of the others by cause."""
+) -> pd.DataFrame:
+    """The rows that take part in a comparison."""
     _check_objectives(points, objectives)
     finished = points.loc[_is_finished(points)]
     defined = finished.loc[finished[list(objectives)].notna().all(axis=1)]
-    rows = defined if include_flagged else defined.loc[~is_flagged(defined)]
-    counts = {
-        "not_finished": len(points) - len(finished),
-        "undefined": len(finished) - len(defined),
-        "flagged": len(defined) - len(rows),
-    }
-    return rows, counts
+    return defined if include_flagged else defined.loc[~is_flagged(defined)]
+
+
+def meets_constraints(points: pd.DataFrame, constraints: Mapping[str, Bounds]) -> pd.DataFrame:
+    """Rows of points whose means keep to the ranges of a study's constraints."""
+    for metric, bounds in constraints.items():
+        low, high = bounds.ends
+        points = points.loc[points[metric].between(low, high)] if metric in points else points[:0]
+    return points
 
 
 def finite_points(
     points: pd.DataFrame, objectives: Objectives, *, include_flagged: bool = False
 ) -> pd.DataFrame:
     """The comparable rows whose objectives are all finite."""
-    rows, _ = comparable_points(points, objectives, include_flagged=include_flagged)
+    rows = comparable_points(points, objectives, include_flagged=include_flagged)
     finite = np.isfinite(rows[list(objectives)].to_numpy(dtype=np.float64)).all(axis=1)
     selected: pd.DataFrame = rows.loc[finite]
     return selected
@@ -180,7 +180,7 @@ def attainment(
         )
     if not 0 < level <= 1:
         raise ValueError(f"level must be in (0, 1]; got {level}.")
-    rows, _ = comparable_points(replicates, objectives, include_flagged=True)
+    rows = comparable_points(replicates, objectives, include_flagged=True)
     if len(objectives) not in (2, 3):
         raise ValueError(f"attainment needs two or three objectives; got {len(objectives)}.")
     # The allowance lets 2/3 of 3 replicates be 2 despite rounding.

@@ -37,6 +37,7 @@ from sweeps.analysis.pareto import (
     Objectives,
     comparable_points,
     hypervolume,
+    meets_constraints,
     pareto_front,
     worst_values,
 )
@@ -62,7 +63,7 @@ from sweeps.store.reader import (
     replicate_table,
 )
 from sweeps.store.recorded import open_ledger
-from sweeps.study.spec import Bounds, Study
+from sweeps.study.spec import Study
 
 PHASE = "phase"
 SEARCHING, CONFIRMING = "searching", "confirming"
@@ -299,7 +300,7 @@ class Result:
             return self.points.iloc[:0]
         chosen = objectives or self.objectives
         front = pareto_front(self.candidates, chosen, include_flagged=include_flagged)
-        rows, _ = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
+        rows = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
         samples = self.samples(list(chosen), rows["point_id"])
         probability = front_probabilities(samples, chosen)
         places = pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"]))
@@ -326,7 +327,7 @@ class Result:
         """
         chosen = objectives or self.objectives
         corner = reference or worst_values(self.points, chosen, include_flagged=include_flagged)
-        rows, _ = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
+        rows = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
         samples = self.samples(list(chosen), rows["point_id"])
         draws = hypervolume_draws(samples, chosen, corner)
         estimate = hypervolume(rows, chosen, corner, include_flagged=include_flagged)
@@ -361,7 +362,7 @@ class Result:
                 raise InputError(f"{each}: expected {expected}")
         metrics = list(dict.fromkeys([metric, *(each.metric for each in constraints)]))
         needed: Objectives = dict.fromkeys(metrics, direction)
-        rows, _ = comparable_points(self.candidates, needed, include_flagged=include_flagged)
+        rows = comparable_points(self.candidates, needed, include_flagged=include_flagged)
         samples = self.samples(metrics, rows["point_id"])
         fields = [field for field in self.swept_fields if f"config/{field}" in rows]
         names = {
@@ -410,17 +411,30 @@ def is_only_searched(points: pd.DataFrame) -> pd.Series[bool]:
     return searching
 
 
-def meets_constraints(points: pd.DataFrame, constraints: Mapping[str, Bounds]) -> pd.DataFrame:
-    """Rows of points whose means keep to the ranges of a study's constraints."""
-    for metric, bounds in constraints.items():
-        low, high = bounds.ends
-        points = points.loc[points[metric].between(low, high)] if metric in points else points[:0]
-    return points
-
-
 def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
-    """One row per point, with means over its finished replicates; see `privnets.points_frame`."""
+    """One row per point, with means over its finished replicates; see `privnets.points_frame`.
+
+    A metric is undefined for a point if one of its replicates lacks it.
+    """
     finished, count = replicates.select_finished(), len(replicates)
+    values = finished.family("metric")
+    keys = [str(key) for key in values.columns]
+    errors = finished.family("standard_error").reindex(columns=keys)
+    summary = summarize_columns(
+        keys,
+        values.to_numpy(),
+        errors.to_numpy(dtype=np.float64),
+        finished.points,
+        len(finished),
+        finished.scored,
+    )
+    low, high = summary.interval()
+    parts = {"": summary.mean, ".std": summary.std, ".ci_low": low, ".ci_high": high}
+    metrics = {
+        key + suffix: ends[:, place]
+        for place, key in enumerate(keys)
+        for suffix, ends in parts.items()
+    }
     return _build_frame(
         replicates,
         sweep,
@@ -429,41 +443,14 @@ def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
         status=STATUS_NAMES[replicates.point_status],
         finished_at=replicates.largest_of_point(replicates.column("finished_at").to_numpy()),
         own={"replicates": np.bincount(finished.points, minlength=count)},
-        metrics=_summarize(finished),
+        metrics=metrics,
     )
-
-
-def _summarize(replicates: ReplicateTable) -> pd.DataFrame:
-    """Mean, standard deviation and 95% interval of each metric over the replicates of a point.
-
-    A metric is undefined for a point if one of its replicates lacks it.
-
-    Returns:
-        One row per point. Columns: each metric, followed by `.std`, `.ci_low` and `.ci_high`.
-    """
-    metrics = replicates.family("metric")
-    keys = [str(key) for key in metrics.columns]
-    errors = replicates.family("standard_error").reindex(columns=keys)
-    summary = summarize_columns(
-        keys,
-        metrics.to_numpy(),
-        errors.to_numpy(dtype=np.float64),
-        replicates.points,
-        len(replicates),
-        replicates.scored,
-    )
-    low, high = summary.interval()
-    parts = {"": summary.mean, ".std": summary.std, ".ci_low": low, ".ci_high": high}
-    columns = [
-        (key + suffix, values[:, place])
-        for place, key in enumerate(keys)
-        for suffix, values in parts.items()
-    ]
-    return pd.DataFrame(dict(columns), index=pd.RangeIndex(len(replicates)))
 
 
 def build_replicates_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
     """One row per point and replicate; see `privnets.replicates_frame`."""
+    errors = replicates.family("standard_error").add_suffix(ERROR_SUFFIX)
+    metrics = replicates.family("metric").join(errors)
     return _build_frame(
         replicates,
         sweep,
@@ -472,9 +459,7 @@ def build_replicates_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFra
         status=STATUS_NAMES[replicates.status],
         finished_at=replicates.column("finished_at").to_numpy(),
         own={name: replicates.column(name) for name in REPLICATE_COLUMNS},
-        metrics=replicates.family("metric").join(
-            replicates.family("standard_error").add_suffix(ERROR_SUFFIX)
-        ),
+        metrics={str(name): column.to_numpy() for name, column in metrics.items()},
     )
 
 
@@ -482,7 +467,6 @@ def _build_frame(
     replicates: ReplicateTable,
     sweep: str,
     own_columns: Mapping[str, str],
-    metrics: pd.DataFrame,
     **columns: Any,
 ) -> pd.DataFrame:
     first = replicates.table.select(["experiment", "config"]).take(replicates.first_rows)
@@ -490,7 +474,6 @@ def _build_frame(
         point_ids=replicates.point_ids,
         experiments=first["experiment"].to_pylist(),
         configs=[parse_object(config) for config in first["config"].to_pylist()],
-        metrics={str(name): values.to_numpy() for name, values in metrics.items()},
         **columns,
     )
     return table_from_columns(named, own_columns, sweep)

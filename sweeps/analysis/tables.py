@@ -6,18 +6,16 @@ import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from privnets.contract import Direction
 from privnets.membership.config import MECHANISM_FIELDS, MODELS, PRIVACY_FIELDS
 from privnets.statistics.intervals import Interval
 from sweeps.analysis.text import field_label, format_setting, short_ids
 from sweeps.study.search_space import is_shared
-
-if TYPE_CHECKING:
-    from sweeps.analysis.pareto import Objectives
 
 Row = Mapping[Hashable, Any]
 """A row of a frame of points, as `DataFrame.to_dict("records")` gives it."""
@@ -82,7 +80,9 @@ class Table:
     note: str = ""
 
 
-def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[str]) -> Table:
+def front_table(
+    front: pd.DataFrame, objectives: Mapping[str, Direction], fields: Sequence[str]
+) -> Table:
     """Table of a Pareto front, best in the first objective first, with bounds of objectives.
 
     Attacks on membership add the strongest one's true-positive rate at a low false-positive rate. A
@@ -91,7 +91,12 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
     """
     bounds = [METRIC_BOUNDS[m] for m in objectives if METRIC_BOUNDS.get(m) in front]
     defined = [bound for bound in bounds if front[bound].notna().any()]
-    defined += _low_rate(front)
+    # The largest true-positive rate of an attack near 1% false positives.
+    known = (_RATE.fullmatch(str(column)) for column in front.columns[front.notna().any()])
+    rates = [match for match in known if match]
+    rate = min((match[1] for match in rates), key=lambda r: abs(float(r) - 0.01), default="")
+    found = {str(match[0]): float(front[match[0]].mean()) for match in rates if match[1] == rate}
+    defined += [max(found, key=found.__getitem__)] if found else []
     rows = best_first(front, objectives).iloc[evenly_spaced(len(front), MAX_ROWS)]
     others = [name for name in (FRONT_PROBABILITY, FRONT_GROUP) if name in front]
     fields = add_judges(front, fields)
@@ -101,15 +106,6 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
         notes.insert(0, f"{len(rows)} of {len(front)} points, evenly spaced along the front.")
     columns = (*objectives, *defined, *fields, *(_HEADINGS[name] for name in others), "point")
     return Table(columns, tuple(cells), " ".join(notes))
-
-
-def _low_rate(front: pd.DataFrame) -> list[str]:
-    """Largest true-positive rate of an attack near 1% false positives; empty without rates."""
-    known = (re.fullmatch(_RATE, str(c)) for c in front.columns[front.notna().any()])
-    rates = [match for match in known if match]
-    rate = min((match[1] for match in rates), key=lambda r: abs(float(r) - 0.01), default="")
-    found = {str(match[0]): float(front[match[0]].mean()) for match in rates if match[1] == rate}
-    return [max(found, key=found.__getitem__)] if found else []
 
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:
@@ -134,16 +130,22 @@ def add_judges(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
 def _cells(
     points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str], others: Sequence[str] = ()
 ) -> list[tuple[str, ...]]:
-    shown = short_ids(points["point_id"])
-    return [
-        (
-            *(format_metric(row, metric) for metric in metrics),
-            *(_setting_cell(row, field) for field in fields),
-            *(_plain_cell(row[other]) for other in others),
-            shown[row["point_id"]],
+    shown, cells = short_ids(points["point_id"]), []
+    for row in points.to_dict("records"):
+        own, values = own_fields(row, fields), [row[other] for other in others]
+        cells.append(
+            (
+                *(format_metric(row, metric) for metric in metrics),
+                *(format_setting(row.get(f"config/{f}")) if f in own else "" for f in fields),
+                # A probability has two decimals, and is unknown if it is NaN.
+                *(
+                    f"{v:.2f}".replace("nan", "unknown") if isinstance(v, float) else str(v)
+                    for v in values
+                ),
+                shown[row["point_id"]],
+            )
         )
-        for row in points.to_dict("records")
-    ]
+    return cells
 
 
 def own_fields(row: Row, fields: Sequence[str]) -> list[str]:
@@ -153,34 +155,19 @@ def own_fields(row: Row, fields: Sequence[str]) -> list[str]:
     mechanism, and each mechanism has fields of its own.
     """
     if row.get("experiment") == "membership" and "config/epsilon" in row:
-        used = _privacy_fields(row)
+        epsilon, model = row["config/epsilon"], row.get("config/model")
+        mechanisms = MODELS.get(model).mechanisms if model in MODELS.names() else ()
+        used = frozenset[str]()
+        if epsilon is not None and not math.isnan(epsilon):
+            used = PRIVACY_FIELDS  # of a model of the user all have an effect
+            if mechanisms:
+                chosen = row["config/mechanism"] if len(mechanisms) > 1 else mechanisms[0]
+                used = MECHANISM_FIELDS[chosen] | ({"mechanism"} if len(mechanisms) > 1 else set())
         fields = [f for f in fields if f in used or f not in PRIVACY_FIELDS]
     if (kind := row.get(OBFUSCATION)) is None:
         return list(fields)
     others = {"obfuscation": True, STRENGTH: kind != "none"}
     return [f for f in fields if others.get(f, kind == "none" or is_shared(f))]
-
-
-def _privacy_fields(row: Row) -> frozenset[str]:
-    """Fields of private training with an effect; all of them with a model of the user."""
-    epsilon, model = row["config/epsilon"], row.get("config/model")
-    if epsilon is None or math.isnan(epsilon):
-        return frozenset()
-    mechanisms = MODELS.get(model).mechanisms if model in MODELS.names() else ()
-    if len(mechanisms) > 1:
-        return MECHANISM_FIELDS[row["config/mechanism"]] | {"mechanism"}
-    return MECHANISM_FIELDS[mechanisms[0]] if mechanisms else PRIVACY_FIELDS
-
-
-def _setting_cell(row: Row, field: str) -> str:
-    return format_setting(row.get(f"config/{field}")) if own_fields(row, [field]) else ""
-
-
-def _plain_cell(value: object) -> str:
-    """A text or count as it is, a probability with two decimals, `unknown` for NaN."""
-    if not isinstance(value, float):
-        return str(value)
-    return "unknown" if math.isnan(value) else f"{value:.2f}"
 
 
 def limit_rows(
@@ -195,7 +182,7 @@ def limit_rows(
     return Table(columns, first, note)
 
 
-def best_first(front: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
+def best_first(front: pd.DataFrame, objectives: Mapping[str, Direction]) -> pd.DataFrame:
     """The rows sorted by the first objective, the best first."""
     metric, direction = next(iter(objectives.items()))
     return front.sort_values(metric, ascending=direction == "min", kind="stable")

@@ -37,6 +37,11 @@ def metric_label(metric: str) -> str:
     return f"{prefix}{words}{f' ({others[0]})' if others else ''}{unit}"
 
 
+def metric_name(metric: str) -> str:
+    """A metric's name for people, without its unit."""
+    return metric_label(metric).partition(", ")[0]
+
+
 def field_label(field: str) -> str:
     """A configuration field's name for people; dots reach into mappings."""
     return _NAMES.get(field, field.rsplit(".", 1)[-1].replace("_", " "))

@@ -14,7 +14,12 @@ import pandas as pd
 import typer
 
 import tracking
-from sweeps.analysis.comparison import compare_sweeps, comparison_json
+from sweeps.analysis.comparison import (
+    compare_sweeps,
+    comparison_json,
+    comparison_table,
+    contrast_table,
+)
 from sweeps.analysis.constrained import Constraint
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.pareto import Objectives, worst_values
@@ -37,7 +42,6 @@ from sweeps.errors import InputError
 from sweeps.planning.continuation import names_user_files
 from sweeps.remote.commands import connect_job_server
 from sweeps.remote.submission import fetch_archive
-from sweeps.report.comparison_tables import comparison_table, contrast_table
 from sweeps.report.display import load_plots
 from sweeps.report.findings import findings_markdown, findings_text, judge_sweep
 from sweeps.store.filesystem import DEFAULT_STORAGE

@@ -21,8 +21,7 @@ import numpy as np
 from privnets.frames import points_frame
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.flags import is_flagged
-from sweeps.analysis.pareto import pareto_front
-from sweeps.analysis.results import meets_constraints
+from sweeps.analysis.pareto import meets_constraints, pareto_front
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, PlannedReplicate, ask_size
 from sweeps.store.asks import AskRecord, write_ask

@@ -19,8 +19,7 @@ import pyarrow as pa
 from cluster.connection import Machine
 from privnets.contract import Direction
 from sweeps.analysis.flags import BELOW_FLOOR
-from sweeps.analysis.pareto import pareto_front
-from sweeps.analysis.results import meets_constraints
+from sweeps.analysis.pareto import meets_constraints, pareto_front
 from sweeps.engine.capacity import describe_wait
 from sweeps.engine.display import STOPPING, Display
 from sweeps.planning.packing import Pack

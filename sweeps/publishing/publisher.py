@@ -27,7 +27,6 @@ from privnets.registry import is_own_experiment
 from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result
 from sweeps.analysis.text import format_count
-from sweeps.report.figures.point_svg import PICTURE_FILE, point_svg
 from sweeps.report.headline import headline
 from sweeps.report.summary import FRONT_PICTURE, copy_summary_files
 from sweeps.store.ledger import Ledger
@@ -119,7 +118,6 @@ class Publisher:
             log_scaled=frozenset(manifest.plan.log_fields),
             name_fields=tuple(manifest.study.space),
             labels=self._labels,
-            draw=self._draw,
             unused=unused_fields,
             headline=headline_metrics(manifest),
             objectives=_objective_metrics(manifest),
@@ -138,11 +136,6 @@ class Publisher:
             return {}
         is_confirmed = point.replicates[0].seed in plan.confirming_seeds
         return {PHASE: CONFIRMING if is_confirmed else SEARCHING}
-
-    def _draw(self, point: TradeoffPoint) -> dict[str, bytes]:
-        """Picture of a point's metrics."""
-        picture = point_svg(point, tuple(self._manifest.plan.objectives))
-        return {} if picture is None else {PICTURE_FILE: picture}
 
     def announce(self) -> bool:
         """Records in MLflow, once, that the sweep runs (again); returns whether it succeeded."""

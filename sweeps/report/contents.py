@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,15 +11,11 @@ from matplotlib.figure import Figure
 
 from privnets.points import TradeoffPoint
 from sweeps.analysis.claims import ClaimFinding, judge_claim
-from sweeps.analysis.effects import KnobEffect, knob_effects
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.obfuscation import is_obfuscated
-from sweeps.analysis.pareto import attainment
-from sweeps.analysis.remarks import UNDEFINED, count_exclusions
-from sweeps.analysis.results import Result, is_only_searched
+from sweeps.analysis.remarks import FLAGGED, UNDEFINED, count_exclusions
+from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
-    FRONT_GROUP,
-    FRONT_PROBABILITY,
     OBFUSCATION,
     STRENGTH,
     Table,
@@ -38,19 +33,16 @@ from sweeps.report.figures.png import ImageKind, draw_figure, figure_file
 from sweeps.report.figures.recorded import convergence_figure, roc_figure, training_figure
 from sweeps.report.figures.releases import (
     IMAGES_FILE,
-    RECORDS_FILE,
     WEEK_FILE,
     choose_points,
     draw_images,
     read_images,
-    read_records,
     read_week,
-    records_figure,
     week_figure,
 )
 from sweeps.report.figures.traces import BASELINE, BOUND, FLOOR, TRIVIAL, Description
 from sweeps.report.figures.tradeoff import tradeoff_figure, tradeoff_pairs
-from sweeps.report.headline import headline_sentences
+from sweeps.report.headline import headline_sentences, knob_effects
 from sweeps.study.search_space import is_shared
 
 _SAMPLE_POINTS = 4
@@ -127,11 +119,6 @@ class ReportContents:
         return self.points.loc[is_flagged(self.points), "point_id"].tolist()
 
     @cached_property
-    def searching(self) -> list[str]:
-        """Ids of points that a search tried but did not confirm; empty before it confirmed any."""
-        return self.points.loc[is_only_searched(self.points), "point_id"].tolist()
-
-    @cached_property
     def findings(self) -> list[ClaimFinding]:
         """Verdicts on the study's claims."""
         result = self.result
@@ -146,7 +133,7 @@ class ReportContents:
         return tables.attacker_report(self.curves)
 
     @cached_property
-    def effects(self) -> list[KnobEffect]:
+    def effects(self) -> list[ClaimFinding]:
         """Effect of each knob on each objective, where it can be measured."""
         return knob_effects(self.result)
 
@@ -174,18 +161,6 @@ class ReportContents:
         return shown | ({"attackers": self.attackers.table} if self.attackers else {})
 
     @property
-    def is_separate(self) -> bool:
-        """Whether differences paired by seed tell every point of the front from every other."""
-        known = self.front.get(FRONT_PROBABILITY, pd.Series([math.nan])).notna().all()
-        return bool(known) and self.front[FRONT_GROUP].is_unique
-
-    @cached_property
-    def is_attained(self) -> bool:
-        """Whether the front's figure shows what half of the replicates attain."""
-        is_plane = len(self.result.objectives) == 2
-        return len(self.front) > 0 and is_plane and self.result.study.replicates > 1
-
-    @property
     def references(self) -> set[str]:
         """Names of the reference values that figures show: floors, baseline and bound."""
         plots = [figure.plot for figure in self.figures.values() if figure.plot]
@@ -195,7 +170,7 @@ class ReportContents:
     @property
     def exclusions(self) -> Iterator[str]:
         """Causes that kept points off the front, with their numbers."""
-        if "excluded" not in self.front.attrs:  # Without any finished point nothing was counted.
+        if not {*self.result.objectives} <= {*self.points}:  # no point has finished
             return
         points = self.points
         gaps = points.loc[points["status"] == "finished", list(self.result.objectives)].isna().sum()
@@ -216,14 +191,9 @@ class ReportContents:
 
     def _front_figures(self) -> Iterator[ReportFigure]:
         """The front, metrics along each swept field, and recorded curves of the front's points."""
-        result, excluded = self.result, self.front.attrs.get("excluded", {})
-        attained = None
-        if self.is_attained:
-            left_out = [*self.flagged, *self.searching]
-            judged = result.replicates.loc[~result.replicates["point_id"].isin(left_out)]
-            attained = attainment(judged, result.objectives)
-        if len(self.front) or excluded.get("flagged", 0):
-            front = front_figure(self.points, self.front, result.objectives, attained)
+        result = self.result
+        if len(self.front) or count_exclusions(result)[FLAGGED]:
+            front = front_figure(self.points, self.front, result.objectives)
             yield ReportFigure("front", "Pareto front with 95% intervals", front)
         for field, plot in self._field_figures():
             name = "".join(c if c.isalnum() and c.isascii() else "-" for c in field)
@@ -263,7 +233,6 @@ class ReportContents:
         hidden = total - len(pairs[0][2]) if pairs else 0
         images, bad_images = choose_points(result, curves, IMAGES_FILE, read_images, 4)
         weeks, bad_weeks = choose_points(result, curves, WEEK_FILE, read_week, 3)
-        records, bad_records = choose_points(result, curves, RECORDS_FILE, read_records, 4)
         label = "The strongest attacker against utility, with 95% intervals, floor and raw data"
         plot = tradeoff_figure(curves, pairs, result.objectives)
         reason = f"{hidden} of {total} points are not shown: {_HIDDEN}."
@@ -274,21 +243,17 @@ class ReportContents:
         yield ReportFigure("week", label, week_figure(weeks), missing=bad_weeks)
         label = "Leakage against censored information: training, estimates, bound and optimum"
         yield ReportFigure("information-plane", label, information_plane(result, curves))
-        label = "Released records by their two bits"
-        yield ReportFigure("scatter", label, records_figure(records), missing=bad_records)
 
     def _effects_table(self) -> Table:
-        has_phases = any(effect.phase for effect in self.effects)
-        columns = ("knob", "metric", *["points"] * has_phases, "trend", "correlation")
         rows = [
             (
-                field_label(effect.knob),
-                metric_label(effect.metric),
-                *[effect.phase] * has_phases,
-                _READINGS.get(effect.finding.verdict, effect.finding.verdict),
-                str(effect.finding.measured),
-                effect.finding.why,
+                field_label(effect.claim.axis or ""),
+                metric_label(effect.claim.metric),
+                _READINGS.get(effect.verdict, effect.verdict),
+                str(effect.measured),
+                effect.why,
             )
             for effect in self.effects
         ]
-        return Table((*columns, "reason and change"), tuple(rows))
+        columns = ("knob", "metric", "trend", "correlation", "reason and change")
+        return Table(columns, tuple(rows))

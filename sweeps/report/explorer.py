@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from sweeps.analysis.results import PHASE, is_only_searched
 from sweeps.analysis.tables import (
@@ -28,10 +25,7 @@ from sweeps.analysis.text import (
     short_ids,
 )
 from sweeps.report.contents import ReportContents
-from sweeps.report.figures.releases import IMAGES_FILE, UnusableError, read_images
 from sweeps.report.tables import flag_texts
-
-_MAX_THUMBNAILS, _THUMBNAIL_IMAGES = 60, 4
 
 
 def explorer_data(report: ReportContents, artifacts: str = "", runs: str = "") -> dict[str, Any]:
@@ -53,7 +47,6 @@ def explorer_data(report: ReportContents, artifacts: str = "", runs: str = "") -
         "shown": [*short_ids(points["point_id"]).values()],
         "artifacts": artifacts,
         "runs": runs,
-        "thumbnails": _thumbnails(report),
     }
 
 
@@ -82,16 +75,15 @@ def _columns(report: ReportContents, points: pd.DataFrame) -> Iterator[dict[str,
     for field in fields:
         values = points[f"config/{field}"].tolist()
         numbers = np.array([setting_as_number(value) for value in values])
-        has_numbers = bool(np.isfinite(numbers).any())
-        texts = [format_setting(value) for value in values]
-        yield _column(
-            f"config/{field}", field_label(field), texts, numbers if has_numbers else None
-        )
+        known = numbers if np.isfinite(numbers).any() else None
+        yield _column(f"config/{field}", field_label(field), [*map(format_setting, values)], known)
     front = report.front.set_index("point_id")
     for name, heading in ((FRONT_GROUP, "front group"), (FRONT_PROBABILITY, "P(on front)")):
         if name in front:
             numbers = front[name].reindex(points["point_id"]).to_numpy(dtype=np.float64)
-            yield _column(name, heading, [_short(number) for number in numbers], numbers)
+            yield _column(
+                name, heading, ["" if math.isnan(n) else f"{n:.2g}" for n in numbers], numbers
+            )
     flags = ["; ".join(own) for own in flag_texts(points)]
     if any(flags):
         yield _column("flags", "flags", flags)
@@ -112,27 +104,3 @@ def _numbers(values: Iterable[float]) -> list[float | None]:
     """Numbers as JSON has them: None for NaN, and no infinities; far numbers sort alike."""
     known = (float(value) for value in values)
     return [None if math.isnan(v) else float(f"{max(min(v, 1e300), -1e300):.6g}") for v in known]
-
-
-def _short(number: float) -> str:
-    return "" if math.isnan(number) else f"{number:.2g}"
-
-
-def _thumbnails(report: ReportContents) -> Mapping[str, str]:
-    """Point id to a small picture of a few released images; empty for large sweeps."""
-    ids = report.points["point_id"].tolist()
-    if IMAGES_FILE not in report.result.files or len(ids) > _MAX_THUMBNAILS:
-        return {}
-    thumbnails = {}
-    for point_id, point in report.result.select_points(ids).items():
-        try:
-            images = read_images(point).released[:_THUMBNAIL_IMAGES]
-        except UnusableError:
-            continue
-        row = (255 * (1 - np.concatenate(list(images), axis=1))).astype(np.uint8)
-        picture, buffer = Image.fromarray(row), io.BytesIO()
-        picture.thumbnail((160, 40))
-        picture.save(buffer, format="PNG", optimize=True)
-        content = base64.b64encode(buffer.getvalue()).decode()
-        thumbnails[point_id] = f"data:image/png;base64,{content}"
-    return thumbnails

@@ -12,6 +12,7 @@ from privnets.registry import is_own_experiment
 from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import FLAG_TEXTS, raised_flags
 from sweeps.analysis.results import Result
+from sweeps.analysis.tables import Table
 from sweeps.analysis.text import format_count, format_setting
 from sweeps.analysis.trends import Verdict
 from sweeps.study.loader import load, study_names
@@ -77,6 +78,14 @@ def settings_texts(study: Study) -> dict[str, str]:
     return {key: _format(v) for key, v in study.settings().items() if key.startswith(chosen)}
 
 
+def settings_table(studies: Mapping[str, Study]) -> Table:
+    """Settings in which the studies of sweeps differ, a column per sweep."""
+    settings = {sweep: settings_texts(study) for sweep, study in studies.items()}
+    keys = dict.fromkeys(key for own in settings.values() for key in own)
+    rows = [(key, *(own.get(key, "") for own in settings.values())) for key in keys]
+    return Table(("setting", *settings), tuple(row for row in rows if len({*row[1:]}) > 1))
+
+
 def _format(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_format, value))}]"
@@ -108,7 +117,8 @@ def findings_markdown(sweeps: Sequence[SweepFindings]) -> Iterator[str]:
             for finding in each.findings:
                 claim, measured = finding.claim, f"{finding.quantity}: {_format_interval(finding)}"
                 cells = claim.statement, claim.source or "not stated", measured, finding.verdict
-                yield _row((*cells, _why(finding)))
+                theory = f" *Theory:* {' '.join(claim.caveat.split())}" if claim.caveat else ""
+                yield _row((*cells, finding.why + theory))
             yield ""
     yield count_verdicts(sweeps)
 
@@ -123,11 +133,6 @@ def count_verdicts(sweeps: Sequence[SweepFindings]) -> str:
 
 def _format_interval(finding: ClaimFinding) -> str:
     return "nothing" if finding.measured is None else str(finding.measured)
-
-
-def _why(finding: ClaimFinding) -> str:
-    caveat = finding.claim.caveat
-    return finding.why + (f" *Theory:* {' '.join(caveat.split())}" if caveat else "")
 
 
 def _row(cells: Sequence[str]) -> str:

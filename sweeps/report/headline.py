@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
@@ -10,22 +11,24 @@ import numpy as np
 import pandas as pd
 
 from privnets.statistics.intervals import Interval
-from sweeps.analysis.effects import KnobEffect, knob_effects, leading_effects
+from sweeps.analysis.claims import ClaimFinding, judge_claim
+from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.obfuscation import compare_with_obfuscation, is_obfuscated
-from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.remarks import (
     count_better_than_trivial,
     explain_empty_front,
     note_unconfirmed,
     trivial_value,
 )
-from sweeps.analysis.results import Result
+from sweeps.analysis.results import PHASE, SEARCHING, Result, is_only_searched
 from sweeps.analysis.tables import (
     FRONT_GROUP,
+    INTERVAL_SUFFIXES,
     OBFUSCATION,
     STRENGTH,
     Row,
     best_first,
+    evenly_spaced,
     own_fields,
     row_interval,
     varying_fields,
@@ -36,20 +39,48 @@ from sweeps.analysis.text import (
     format_setting,
     label_setting,
     metric_label,
+    metric_name,
     setting_as_number,
 )
 from sweeps.analysis.trends import Effect
+from sweeps.study.search_space import axis_roots
+from sweeps.study.spec import Claim
 
 _STEADY = 0.7
 """Least rank correlation of a metric that is said to rise or fall with a knob."""
 
+_MAX_POINTS = 300
 _BARE = ("true", "false", "null")
+
+
+def knob_effects(result: Result) -> list[ClaimFinding]:
+    """Effect of each swept field on each objective as a claim that it rises, where it is measured.
+
+    Points count that a search confirmed, or before that all of them. Fields that the study pairs
+    vary as one.
+    """
+    points, space, rows = result.points, result.study.space, result.replicates
+    knobs = [field for field in varying_fields(points) if field in space]
+    metrics = [metric for metric in result.objectives if metric in points]
+    roots = axis_roots(space)
+    flagged = points.loc[is_flagged(points), "point_id"].tolist()
+    chosen = points.loc[~is_only_searched(points), "point_id"]
+    rows = rows.loc[rows["point_id"].isin(chosen.iloc[evenly_spaced(len(chosen), _MAX_POINTS)])]
+    if PHASE in points and (points[PHASE] == SEARCHING).all():  # some have a second seed
+        rows = rows.loc[rows["seed"] == rows["seed"].min()]
+    findings = []
+    for metric, knob in itertools.product(metrics, knobs):
+        paired = [f"config/{f}" for f in space if roots.get(f) == roots[knob] and f != knob]
+        claim = {"statement": "It rises.", "metric": metric, "axis": knob, "trend": "increasing"}
+        own = rows.drop(columns=paired, errors="ignore")
+        findings.append(judge_claim(Claim.model_validate(claim), own, flagged))
+    return [finding for finding in findings if finding.measured is not None]
 
 
 def headline(
     result: Result,
     front: pd.DataFrame | None = None,
-    effects: Sequence[KnobEffect] | None = None,
+    effects: Sequence[ClaimFinding] | None = None,
 ) -> str:
     """The sentences of `headline_sentences` as one text."""
     return " ".join(headline_sentences(result, front, effects))
@@ -58,7 +89,7 @@ def headline(
 def headline_sentences(
     result: Result,
     front: pd.DataFrame | None = None,
-    effects: Sequence[KnobEffect] | None = None,
+    effects: Sequence[ClaimFinding] | None = None,
 ) -> list[str]:
     """What a reader may conclude, the most important first, with 95% intervals.
 
@@ -78,7 +109,7 @@ def headline_sentences(
     learned = _learned(front)
     sentences = [
         *compared,
-        *_describe_effects(result, effects),
+        _describe_effects(result, effects),
         _describe_ends(result, front if learned.empty else learned, effects),
         note_unconfirmed(result),
     ]
@@ -87,105 +118,85 @@ def headline_sentences(
     return [sentence for sentence in sentences if sentence]
 
 
-def _describe_effects(result: Result, effects: Sequence[KnobEffect]) -> list[str]:
-    """The leading knob's effect on each objective in words; empty if none was measured."""
-    own = leading_effects(result, effects)
-    if not own:
-        return []
-    name = field_label(own[0].knob)
-    if not any(_is_beyond_chance(effect) for effect in own):
-        return [f"{_capitalize(name)}: no effect beyond chance."]
-    text, last = "", ("", "")
-    for effect in own:
-        if (found := effect.finding.effect) is None:
+def _describe_effects(result: Result, findings: Sequence[ClaimFinding]) -> str:
+    """Effect on each objective of the field with the strongest trends; empty without intervals.
+
+    Fields that the study pairs with another count as part of that one.
+    """
+    strengths: dict[str, float] = {}
+    shown: dict[str, list[tuple[str, float, Effect]]] = {}
+    for finding in findings:
+        knob, effect, trend = finding.claim.axis or "", finding.effect, finding.measured
+        if effect is None or trend is None or result.study.space[knob].along:
             continue
-        trend = effect.finding.measured
-        verb, size = _describe_change(found)
-        has_ends = found.change.low > 0 or found.change.high < 0
-        if has_ends and trend is not None and abs(trend.value) < _STEADY:
-            verb, size = "neither rises nor falls throughout", ""
-        place = _describe_range(found, name)
+        if effect.change.half >= 0:
+            strengths[knob] = strengths.get(knob, 0.0) + abs(trend.value)
+            shown.setdefault(knob, []).append((finding.claim.metric, trend.value, effect))
+    if not shown:
+        return ""
+    knob = max(strengths, key=strengths.__getitem__)
+    name = field_label(knob)
+    if not any(effect.is_beyond_chance for _, _, effect in shown[knob]):
+        return f"{_capitalize(name)}: no effect beyond chance."
+    text, last = "", ("", "")
+    for metric, correlation, effect in shown[knob]:
+        change, size = effect.change, ""
+        has_ends = change.low > 0 or change.high < 0
+        if has_ends and abs(correlation) < _STEADY:
+            verb = "neither rises nor falls throughout"
+        elif has_ends:
+            verb = "rises" if change.low > 0 else "falls"
+            low, high = sorted((abs(change.low), abs(change.high)))
+            size = f" by {Interval(abs(change.value), low, high).plus_minus}"
+        elif effect.is_beyond_chance:
+            verb, size = "varies", ", with no change from end to end"
+        else:
+            verb = "shows no change beyond chance"
+        place = f"from the lowest to the highest {name}"
+        if effect.ends is not None:
+            place = f"{name} from {' to '.join(label_setting(end) for end in effect.ends)}"
+            place += ", other settings averaged" if effect.is_averaged else ""
         separator = ", " if place == last[0] else f"{'; ' if text else ''}{place}: "
         said = "" if (place, verb) == last and size else f" {verb}"
-        text += f"{separator}{_name(effect.metric)}{said}{size}"
+        text += f"{separator}{metric_name(metric)}{said}{size}"
         last = place, verb
-    return [f"{_capitalize(text)}."]
+    return f"{_capitalize(text)}."
 
 
-def _describe_range(effect: Effect, name: str) -> str:
-    if effect.ends is None:
-        return f"from the lowest to the highest {name}"
-    ends = " to ".join(label_setting(end) for end in effect.ends)
-    mean = ", other settings averaged" if effect.is_averaged else ""
-    return f"{name} from {ends}{mean}"
-
-
-def _describe_change(effect: Effect) -> tuple[str, str]:
-    """Verb for the change of a metric, and its size in words."""
-    change = effect.change
-    if change.low > 0:
-        return "rises", f" by {change.plus_minus}"
-    if change.high < 0:
-        return "falls", f" by {Interval(-change.value, -change.high, -change.low).plus_minus}"
-    if effect.is_beyond_chance:
-        return "varies", ", with no change from end to end"
-    return "shows no change beyond chance", ""
-
-
-def _is_beyond_chance(effect: KnobEffect) -> bool:
-    return effect.finding.effect is not None and effect.finding.effect.is_beyond_chance
-
-
-def _describe_ends(result: Result, front: pd.DataFrame, effects: Sequence[KnobEffect]) -> str:
+def _describe_ends(result: Result, front: pd.DataFrame, effects: Sequence[ClaimFinding]) -> str:
     """The best point in each objective, or what all points keep to where none can be told."""
     objectives, space = result.objectives, list(result.study.space)
     varying = varying_fields(result.points)
     fields = [field for field in space if field in varying] or space
-    moved = {effect.metric for effect in effects if _is_beyond_chance(effect)}
-    measured = {effect.metric for effect in effects if effect.finding.effect is not None}
+    measured = {each.claim.metric for each in effects if each.effect is not None}
+    moved = {e.claim.metric for e in effects if e.effect is not None and e.effect.is_beyond_chance}
     if len(front) > 1 and FRONT_GROUP in front and front[FRONT_GROUP].nunique() == 1:
         measured = {*objectives}
-    names = {metric: _name(metric) for metric in objectives}
     every = result.candidates if is_obfuscated(front).any() else _learned(result.candidates)
     parts = []
     for metric, direction in objectives.items():
-        name, trivial = names[metric], _describe_trivial(front, metric, objectives)
+        name, _, unit = metric_label(metric).partition(", ")
         if metric in measured - moved:
-            parts.append(f"{name} {_worst(every, metric, objectives)}{trivial}")
-            continue
-        (row, *_) = best_first(front, {metric: direction}).to_dict("records")
-        best = {"min": "lowest", "max": "highest"}[direction] if len(every) > 1 else ""
-        text = f"{best} {name} {_value(row, metric)} at {_place(row, fields)}{trivial}"
-        parts.append(text.lstrip())
+            # Two digits of the value that every interval keeps to, rounded so that it still holds.
+            ends = every.reindex(columns=[metric, *(metric + end for end in INTERVAL_SUFFIXES)])
+            limit = np.nanmax(ends) if direction == "min" else np.nanmin(ends)
+            rounding = Context(2, ROUND_CEILING if direction == "min" else ROUND_FLOOR)
+            side = "most" if direction == "min" else "least"
+            text = f"{name} at {side} {float(rounding.create_decimal(str(limit))):g}"
+        else:
+            (row, *_) = best_first(front, {metric: direction}).to_dict("records")
+            best = {"min": "lowest ", "max": "highest "}[direction] if len(every) > 1 else ""
+            value = f"{row_interval(row, metric).plus_minus} {unit}".rstrip()
+            text = f"{best}{name} {value} at {_place(row, fields)}"
+        if trivial := trivial_value(front, metric):
+            is_beaten = count_better_than_trivial(front, metric, direction)
+            text += f" (trivial model: {trivial}{'' if is_beaten else ', not beaten'})"
+        parts.append(text)
     return f"{_capitalize('; '.join(parts))}."
 
 
 def _learned(points: pd.DataFrame) -> pd.DataFrame:
     return points.loc[~is_obfuscated(points)]
-
-
-def _worst(points: pd.DataFrame, metric: str, objectives: Objectives) -> str:
-    """The value that every point's interval keeps to."""
-    intervals = [row_interval(row, metric) for row in points.to_dict("records")]
-    if objectives[metric] == "min":
-        highest = np.nanmax([max(i.value, i.high) for i in intervals])
-        return f"at most {_round(highest, ROUND_CEILING)}"
-    lowest = np.nanmin([min(i.value, i.low) for i in intervals])
-    return f"at least {_round(lowest, ROUND_FLOOR)}"
-
-
-def _round(limit: float, rounding: str) -> str:
-    """Two digits of a limit, rounded to the side on which it still holds."""
-    return f"{float(Context(2, rounding).create_decimal(str(limit))):g}"
-
-
-def _describe_trivial(front: pd.DataFrame, metric: str, objectives: Objectives) -> str:
-    value = trivial_value(front, metric)
-    if not value:
-        return ""
-    if count_better_than_trivial(front, metric, objectives[metric]):
-        return f" (trivial model: {value})"
-    return f" (trivial model: {value}, not beaten)"
 
 
 def _place(row: Row, fields: Sequence[str]) -> str:
@@ -204,17 +215,6 @@ def _place(row: Row, fields: Sequence[str]) -> str:
             one = name.removesuffix("s") if shown == "1" else name
             words.append(f"{shown} {one}" if name.endswith("s") else f"{name} {shown}")
     return ", ".join(words) or "the only setting"
-
-
-def _name(metric: str) -> str:
-    """A metric's name in words, without its unit."""
-    return metric_label(metric).partition(", ")[0]
-
-
-def _value(row: Row, metric: str) -> str:
-    """A point's interval of a metric, with its unit."""
-    _, _, unit = metric_label(metric).partition(", ")
-    return f"{row_interval(row, metric).plus_minus} {unit}".rstrip()
 
 
 def _capitalize(text: str) -> str:

@@ -17,24 +17,22 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 import tracking
 from privnets.audit.page import page_style
-from sweeps.analysis.comparison import Comparison, compare_sweeps
+from sweeps.analysis.comparison import compare_sweeps, comparison_table, contrast_table
 from sweeps.analysis.export import write_file_atomically
 from sweeps.analysis.remarks import front_remarks
 from sweeps.analysis.results import Result
 from sweeps.analysis.text import field_label, format_count, metric_label
 from sweeps.errors import InputError
 from sweeps.planning.continuation import names_user_files
-from sweeps.report.comparison_tables import comparison_table, contrast_table, settings_table
 from sweeps.report.contents import ReportContents
 from sweeps.report.explorer import explorer_data
-from sweeps.report.figures.axes import axis_pairs
 from sweeps.report.figures.metrics import fronts_figure
 from sweeps.report.figures.png import figure_png
 from sweeps.report.figures.traces import figure_json, plotly_script
+from sweeps.report.findings import settings_table
 from sweeps.report.summary import FIGURE_FILES, FRONT_PICTURE
 from sweeps.report.tables import flag_warnings
 from sweeps.store.ledger import Ledger
@@ -55,8 +53,8 @@ def write_report(results: Sequence[Result], path: Path) -> Path:
     own = {path: reports}
     if len(reports) > 1:
         own |= {path.with_name(_report_name(path, each)): [each] for each in reports}
+    links = [quote(_report_name(path, each)) for each in reports]
     for file, shown in own.items():
-        links = [quote(_report_name(path, each)) for each in reports]
         write_file_atomically(file, render_page(shown, path.parent, links).encode())
     return path
 
@@ -115,29 +113,27 @@ def render_page(
             report, _artifacts(report.result, folder), _point_filter(report.result)
         ),
         runs_page=_runs_page,
-        image_source=_image_source,
+        image_source=lambda figure: f"data:image/png;base64,{_base64(figure_png(figure))}",
         dump_yaml=dump_yaml,
         field_label=field_label,
         heading=lambda name: metric_label(name) if "/" in name else field_label(name),
-        describe_axes=_describe_axes,
         warnings=lambda report: flag_warnings(report.points),
-        remarks=_front_remarks,
+        # The headline makes some remarks of a front with points already.
+        remarks=lambda report: [
+            each
+            for each in front_remarks(report.result, report.front)
+            if report.front.empty or each not in report.headline
+        ],
         format_count=format_count,
         names_user_files=names_user_files,
     )
     return content
 
 
-def _front_remarks(report: ReportContents) -> list[str]:
-    """Remarks beside the front, without those that the headline makes of a front with points."""
-    remarks = front_remarks(report.result, report.front)
-    return [each for each in remarks if report.front.empty or each not in report.headline]
-
-
 def _comparison(reports: Sequence[ReportContents]) -> dict[str, Any]:
     """Figure and tables that compare sweeps; a sentence if they share no objectives."""
     try:
-        comparison: Comparison = compare_sweeps([report.result for report in reports])
+        comparison = compare_sweeps([report.result for report in reports])
     except (InputError, ValueError) as error:
         return {"problem": str(error)}
     points = {report.result.sweep: report.points for report in reports}
@@ -150,26 +146,12 @@ def _comparison(reports: Sequence[ReportContents]) -> dict[str, Any]:
     }
 
 
-def _describe_axes(result: Result) -> str:
-    """Metrics on the axes of the front's first panel, and where better points lie."""
-    pairs = axis_pairs(result.objectives)
-    if not pairs:
-        return "Points are ordered by rank, the best first."
-    (x, y), ways = pairs[0], result.objectives
-    up = "lower" if ways[y] == "min" else "upper"
-    across = "left" if ways[x] == "min" else "right"
-    return (
-        f"The horizontal axis is {metric_label(x)}, the vertical one {metric_label(y)}; better is "
-        f"towards the {up} {across}."
-    )
-
-
 def _artifacts(result: Result, folder: Path | None) -> str:
     """Address of the artifacts of a sweep on this machine; empty for other storages."""
-    stored = Path(result.storage, result.sweep, "artifacts") if folder is not None else None
-    if stored is None or "://" in result.storage or not stored.is_dir():
+    stored = Path(result.storage, result.sweep, "artifacts")
+    if folder is None or "://" in result.storage or not stored.is_dir():
         return ""
-    is_beside = folder is not None and folder.resolve() == stored.parent.resolve()
+    is_beside = folder.resolve() == stored.parent.resolve()
     return "artifacts" if is_beside else stored.resolve().as_uri()
 
 
@@ -190,10 +172,6 @@ def _template_text(name: str) -> str:
     return (resources.files("sweeps.report") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _image_source(figure: Figure) -> str:
-    return f"data:image/png;base64,{_base64(figure_png(figure))}"
-
-
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
@@ -206,8 +184,8 @@ def _script_json(content: Any) -> Markup:
 
 def _security_policy(scripts: Sequence[str]) -> str:
     """Loads nothing and runs only the given scripts."""
-    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
-    hashes = " ".join(f"'sha256-{_base64(digest)}'" for digest in digests)
+    digests = [_base64(hashlib.sha256(script.encode()).digest()) for script in scripts]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"

@@ -71,12 +71,37 @@ class AttackerReport(NamedTuple):
 def attacker_report(curves: CurveSet) -> AttackerReport | None:
     """Attackers of every finished point, curve by curve; None without named attackers."""
     points = curves.points
-    names = _attacker_names(points)
+    defined = [str(column) for column in points.columns[points.notna().any()]]
+    names = [match[1] for column in defined if (match := _ATTACKER.fullmatch(column))]
     if not names or STRONGEST not in points:
         return None
     rows, fields = points.to_dict("records"), add_judges(points, curves.fields)
     matches = (_OTHER_LABELS.fullmatch(str(column)) for column in points.columns)
     others = {f"by {match[1]} labels": match[0] for match in matches if match}
+    shown, flags = short_ids(points["point_id"]), flag_texts(points)
+    cells = []
+    for row, raised in list(zip(rows, flags, strict=True))[:_MAX_ATTACKER_ROWS]:
+        accuracies = {
+            n: row_interval(row, f"privacy/attacker/{n}/balanced_accuracy") for n in names
+        }
+        floor = row_interval(row, METRIC_FLOORS[STRONGEST]).plus_minus
+        if source := _largest({part: row_interval(row, part).value for part in _FLOOR_PARTS}):
+            floor += f" ({source.removeprefix('floor/').replace('_', ' ')})"
+        cells.append(
+            (
+                *(format_setting(row.get(f"config/{field}")) for field in fields),
+                *(str(row_interval(row, key)) for key in (STRONGEST, *others.values())),
+                compare_with_floor(row),
+                "; ".join(raised),
+                floor,
+                row_interval(row, "baseline/attacker_balanced_accuracy").plus_minus,
+                # Validation chose the reported one; the best on test is known only afterwards.
+                _largest({name: each.value for name, each in accuracies.items()}) or "unknown",
+                *(accuracy.plus_minus for accuracy in accuracies.values()),
+                row_interval(row, "diagnostic/adversary_balanced_accuracy").plus_minus,
+                shown[row["point_id"]],
+            )
+        )
     columns = (
         *fields,
         *("chosen on validation", *others, "against the floor", "flags", "floor", "raw data"),
@@ -84,14 +109,14 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
         *names,
         *("in-loop adversary (no measure of privacy)", "point"),
     )
-    flags = flag_texts(points)
-    shown = short_ids(points["point_id"])
-    cells = [
-        (*_attacker_cells(row, fields, names, [*others.values()], raised), shown[row["point_id"]])
-        for row, raised in list(zip(rows, flags, strict=True))[:_MAX_ATTACKER_ROWS]
-    ]
-    table = limit_rows(columns, cells, len(rows), _MAX_ATTACKER_ROWS)
-    return AttackerReport(table, _count_verdicts(rows))
+    counts = Counter(map(compare_with_floor, rows))
+    parts = [f"{words} at {counts[key]}" for key, words in _VERDICTS.items() if counts[key]]
+    converged = sum(row.get(NOT_CONVERGED) == 0 for row in rows)
+    return AttackerReport(
+        limit_rows(columns, cells, len(rows), _MAX_ATTACKER_ROWS),
+        f"Of {len(rows)} points, the strongest attacker's 95% interval {'; '.join(parts)}. "
+        f"No attacker that ran out of steps could overtake it in any replicate at {converged}.",
+    )
 
 
 def compare_with_floor(row: Row) -> str:
@@ -105,41 +130,6 @@ def compare_with_floor(row: Row) -> str:
     if attacked.low > floor:
         return "above"
     return "below" if attacked.high < floor else "not distinguished"
-
-
-def _attacker_names(points: pd.DataFrame) -> list[str]:
-    defined = points.columns[points.notna().any()]
-    return [match[1] for column in defined if (match := _ATTACKER.fullmatch(str(column)))]
-
-
-def _attacker_cells(
-    row: Row,
-    fields: Sequence[str],
-    names: Sequence[str],
-    others: Sequence[str],
-    flags: Sequence[str],
-) -> tuple[str, ...]:
-    accuracies = {n: row_interval(row, f"privacy/attacker/{n}/balanced_accuracy") for n in names}
-    return (
-        *(format_setting(row.get(f"config/{field}")) for field in fields),
-        str(row_interval(row, STRONGEST)),
-        *(str(row_interval(row, key)) for key in others),
-        compare_with_floor(row),
-        "; ".join(flags),
-        _floor(row),
-        row_interval(row, "baseline/attacker_balanced_accuracy").plus_minus,
-        # Validation chose the reported one; the best on test is known only afterwards.
-        _largest({name: accuracy.value for name, accuracy in accuracies.items()}) or "unknown",
-        *(accuracy.plus_minus for accuracy in accuracies.values()),
-        row_interval(row, "diagnostic/adversary_balanced_accuracy").plus_minus,
-    )
-
-
-def _floor(row: Row) -> str:
-    """The floor, and the part of it that is the highest."""
-    floor = row_interval(row, METRIC_FLOORS[STRONGEST]).plus_minus
-    source = _largest({part: row_interval(row, part).value for part in _FLOOR_PARTS})
-    return f"{floor} ({source.removeprefix('floor/').replace('_', ' ')})" if source else floor
 
 
 def _largest(values: Mapping[str, float]) -> str:
@@ -165,16 +155,6 @@ def flag_warnings(points: pd.DataFrame) -> list[str]:
     counts = Counter(flag for own in flags for flag in own)
     ordered = dict.fromkeys([*FLAG_TEXTS.values(), *counts])
     return [f"At {counts[f]} of {len(flags)} points: {f}." for f in ordered if counts[f]]
-
-
-def _count_verdicts(rows: Sequence[Row]) -> str:
-    counts = Counter(compare_with_floor(row) for row in rows)
-    parts = [f"{words} at {counts[key]}" for key, words in _VERDICTS.items() if counts[key]]
-    converged = sum(row.get(NOT_CONVERGED) == 0 for row in rows)
-    return (
-        f"Of {len(rows)} points, the strongest attacker's 95% interval {'; '.join(parts)}. "
-        f"No attacker that ran out of steps could overtake it in any replicate at {converged}."
-    )
 
 
 def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[str]) -> Table:
@@ -285,10 +265,8 @@ def facts_table(result: Result) -> Table:
         facts["last replicate finished"] = f"{times.max():%Y-%m-%d %H:%M:%S} UTC"
     spec = {key: value for key, value in result.spec.items() if key not in ("study", "command")}
     (content,) = pd.json_normalize({**facts, **spec}, sep=" ").to_dict("records")
-    return Table(("fact", "value"), tuple((str(k), _plain_text(v)) for k, v in content.items()))
-
-
-def _plain_text(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "none"
-    return "none" if value is None else str(value)
+    rows = []
+    for key, value in content.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        rows.append((str(key), "none" if value is None else text or "none"))
+    return Table(("fact", "value"), tuple(rows))

@@ -157,7 +157,7 @@ def test_a_report_of_hostile_names_runs_nothing(storage: Path) -> None:
 def test_a_reason_is_no_markup_on_mlflow_s_pages() -> None:
     """MLflow draws a run's description as Markdown, pictures from elsewhere included."""
     failed = point(failure=f"{MARKUP}\n# heading\n{MARKUP}")
-    tags = build_run_record(failed, frozenset(), (), {}, {}, None).tags("s", "p")
+    tags = build_run_record(failed, frozenset(), (), {}, None).tags("s", "p")
     note = tags["mlflow.note.content"]
     assert all(line.startswith("    ") for line in note.splitlines())
     assert tags["failure"].startswith(MARKUP)

@@ -1,1 +1,1 @@
-"""Figures of reports: data of each figure as a chart, and drawing of charts."""
+"""Figures of reports: descriptions in the terms of Plotly, which Matplotlib draws, too."""

@@ -127,13 +127,25 @@ def curve_samples(curve: PointGroup, metric: str) -> list[CurveSample]:
     rows = points[points[metric].notna()].to_dict("records") if metric in points else []
     if not rows:
         return []
-    private = _private_sample(rows, metric)
+    floor_name, private = METRIC_FLOORS.get(metric, ""), None
+    for row in rows:
+        attacked, floor = row_interval(row, metric), row_interval(row, floor_name).value
+        too_high = floor + _TOO_WIDE * (raw_data_interval(row, metric).value - floor)
+        if attacked.low <= floor and not attacked.high >= too_high:
+            relation = "lies under" if attacked.high < floor else "reaches"
+            reason = f"first full-privacy point:\n{attacked} {relation} the floor, {floor:.3g}"
+            private = CurveSample("full privacy", row, reason)
+            break
+    if private is None:
+        row = min(rows, key=lambda row: float(row[metric]))
+        reason = f"most private point:\n{row_interval(row, metric)}"
+        private = CurveSample("most private", row, reason)
     others = [row for row in rows if row["point_id"] != private.point_id]
     if not others:
         return [private]
     values = points[metric].dropna()
     top = raw_data_interval(rows[0], metric).value
-    bottom = row_interval(rows[0], METRIC_FLOORS.get(metric, "")).value
+    bottom = row_interval(rows[0], floor_name).value
     top = values.max() if math.isnan(top) else top
     bottom = values.min() if math.isnan(bottom) else bottom
     middle = min(others, key=lambda row: abs(float(row[metric]) - (top + bottom) / 2))
@@ -184,16 +196,3 @@ def color_by_field(own: Description, points: pd.DataFrame, fields: Sequence[str]
         if np.isfinite(numbers).all():
             return color_by(own, numbers, field_label(field), log=is_wide(numbers, KNOB_RATIO))
     return own
-
-
-def _private_sample(rows: Sequence[Row], metric: str) -> CurveSample:
-    for row in rows:
-        attacked = row_interval(row, metric)
-        floor = row_interval(row, METRIC_FLOORS.get(metric, "")).value
-        too_high = floor + _TOO_WIDE * (raw_data_interval(row, metric).value - floor)
-        if attacked.low <= floor and not attacked.high >= too_high:
-            relation = "lies under" if attacked.high < floor else "reaches"
-            reason = f"first full-privacy point:\n{attacked} {relation} the floor, {floor:.3g}"
-            return CurveSample("full privacy", row, reason)
-    row = min(rows, key=lambda row: float(row[metric]))
-    return CurveSample("most private", row, f"most private point:\n{row_interval(row, metric)}")

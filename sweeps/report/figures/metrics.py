@@ -42,7 +42,6 @@ from sweeps.report.figures.traces import (
     BOUND,
     MAX_DETAILED_POINTS,
     ORANGE,
-    PURPLE,
     SEARCHED,
     SYMBOLS,
     Description,
@@ -77,17 +76,15 @@ def front_figure(
     points: pd.DataFrame,
     front: pd.DataFrame,
     objectives: Objectives,
-    attained: pd.DataFrame | None = None,
     axes: tuple[str, str] | None = None,
 ) -> Description:
     """The front among all points, with 95% intervals and theoretical bounds.
 
     Each pair of objectives has a panel; a single objective is drawn by rank. Points with a raised
-    flag are hollow; those that a search did not confirm are small and have no intervals. `attained`
-    is the median attainment surface of two objectives. Trivial obfuscations are dashed curves.
-    `axes` are two other metrics, x and y.
+    flag are hollow; those that a search did not confirm are small and have no intervals.
+    Trivial obfuscations are dashed curves. `axes` are two other metrics, x and y.
     """
-    rows, _ = comparable_points(points, objectives, include_flagged=True)
+    rows = comparable_points(points, objectives, include_flagged=True)
     names, pairs = list(objectives), axis_pairs(objectives)
     if len(names) == 1:
         rank = rows[names[0]].rank(method="first", ascending=objectives[names[0]] == "min")
@@ -120,12 +117,8 @@ def front_figure(
             traces += level_traces(rows, axis_limits(x_axis) or (0, 1), y, fields)
             traces += upright_floors(rows, axis_limits(y_axis) or (0, 1), x, fields)
         if len(names) == 2 and {x, y} == set(names):
-            if attained is not None:
-                name = "attained by half the replicates"
-                edge = _front_edge(attained, x, y, objectives, name, PURPLE, "dash")
-                traces.append(edge | {"visible": "legendonly"})
             name = "edge of the front"
-            traces.append(_front_edge(rows.loc[best], x, y, objectives, name, ORANGE, "solid"))
+            traces.append(_front_edge(rows.loc[best], x, y, objectives, name, ORANGE))
         for name, chosen in kinds.items():
             own = rows.loc[chosen]
             if len(own) or name in ("dominated", "Pareto front"):
@@ -159,12 +152,12 @@ def _front_axis(rows: pd.DataFrame, metric: str, objectives: Objectives) -> Desc
 
 
 def _front_edge(
-    corners: pd.DataFrame, x: str, y: str, objectives: Objectives, name: str, color: str, dash: str
+    corners: pd.DataFrame, x: str, y: str, objectives: Objectives, name: str, color: str
 ) -> Description:
     """Boundary of the dominated area; its steps run through dominated places."""
     ordered = corners.sort_values([x, y])
     step = _STEPS[objectives[x]]
-    return trace(ordered[x], ordered[y], name, color, line=dash, step=step, hover=[])
+    return trace(ordered[x], ordered[y], name, color, line="solid", step=step, hover=[])
 
 
 def fronts_figure(points: Mapping[str, pd.DataFrame], objectives: Objectives) -> Description:
@@ -174,7 +167,7 @@ def fronts_figure(points: Mapping[str, pd.DataFrame], objectives: Objectives) ->
         points: Sweep to its points.
         objectives: Metrics that all sweeps have.
     """
-    frames = {name: comparable_points(own, objectives)[0] for name, own in points.items()}
+    frames = {name: comparable_points(own, objectives) for name, own in points.items()}
     columns = [metric + end for metric in objectives for end in ("", *INTERVAL_SUFFIXES)]
     every = pd.concat([frame[frame.columns.intersection(columns)] for frame in frames.values()])
     panels = []
@@ -188,7 +181,7 @@ def fronts_figure(points: Mapping[str, pd.DataFrame], objectives: Objectives) ->
             style: dict[str, Any] = {"color": color, "symbol": SYMBOLS[place % len(SYMBOLS)]}
             traces.append(trace(others[x], others[y], opacity=0.25, size=5, hover=[], **style))
             if len(objectives) == 2:
-                traces.append(_front_edge(front, x, y, objectives, "", color, "solid"))
+                traces.append(_front_edge(front, x, y, objectives, "", color))
             texts = hover_texts(front, varying_fields(rows), list(objectives))
             hover = [f"{name}\n{text}" for text in texts]
             traces.append(points_trace(front, x, y, hover, f"{name} ({len(front)})", **style))

@@ -1,4 +1,4 @@
-"""Stored releases of chosen points: images, weeks of power, and records of the Gaussian mixture.
+"""Stored releases of chosen points: images, and weeks of power.
 
 The files are read from a storage that is not trusted.
 """
@@ -36,9 +36,7 @@ T = TypeVar("T")
 TensorShape = tuple[str | int, ...]
 Tensors = Mapping[str, NDArray[Any]]
 
-IMAGES_FILE, WEEK_FILE, RECORDS_FILE = (
-    f"{name}.safetensors" for name in ("release", "week", "scatter")
-)
+IMAGES_FILE, WEEK_FILE = "release.safetensors", "week.safetensors"
 SECRET_NAMES: Mapping[str, tuple[str, ...]] = dict.fromkeys(("amnist", "digits"), ("thin", "thick"))
 """Problem to the names of its secret's classes."""
 
@@ -47,15 +45,7 @@ _MAX_IMAGES, _MAX_PIXELS = 20, 256
 _LABEL_SPACE, _CURVE_SPACE = 0.45, 0.12
 _MAX_DAYS, _MAX_STEPS = 7, 1440
 _FIRST_DAY, _LAST_DAY = (np.datetime64(f"{year}-01-01").astype(int) for year in (1990, 2100))
-_MAX_RECORDS = 250
 _ORIGINAL, _HOME = "#9aa3ab", "#4dabf7"
-# Color shows the useful bit; marker and lightness show the secret (Okabe and Ito's colors).
-_BITS = {
-    (0, 0): ("#0072b2", "circle"),
-    (0, 1): ("#56b4e9", "triangle-up"),
-    (1, 0): ("#d55e00", "circle"),
-    (1, 1): ("#e69f00", "triangle-up"),
-}
 
 
 class UnusableError(Exception):
@@ -138,26 +128,19 @@ def read_tensors(point: TradeoffPoint, name: str, shapes: Mapping[str, TensorSha
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnusableError(f"{name} is not a valid safetensors file: {error}") from error
     sizes: dict[str, int] = {}
-    return {key: _check_tensor(tensors, key, shape, sizes) for key, shape in shapes.items()}
-
-
-def _check_tensor(
-    tensors: Tensors, key: str, shape: TensorShape, sizes: dict[str, int]
-) -> NDArray[Any]:
-    """The named tensor; enters sizes that have names into `sizes`."""
-    tensor = tensors.get(key)
-    if tensor is None:
-        raise UnusableError(f"it lacks the tensor {key}")
-    names = zip(shape, tensor.shape, strict=False)
-    expected = [sizes.setdefault(n, size) if isinstance(n, str) else n for n, size in names]
-    if tensor.ndim != len(shape) or expected != list(tensor.shape):
-        named = ", ".join(map(str, shape))
-        raise UnusableError(f"{key} must be of shape [{named}]; got {list(tensor.shape)}")
-    if not tensor.size:
-        raise UnusableError(f"{key} is empty")
-    if tensor.dtype.kind not in "biuf" or not np.isfinite(tensor).all():
-        raise UnusableError(f"{key} must hold finite numbers")
-    return tensor
+    for key, shape in shapes.items():
+        if (tensor := tensors.get(key)) is None:
+            raise UnusableError(f"it lacks the tensor {key}")
+        names = zip(shape, tensor.shape, strict=False)
+        expected = [sizes.setdefault(n, size) if isinstance(n, str) else n for n, size in names]
+        if tensor.ndim != len(shape) or expected != list(tensor.shape):
+            named = ", ".join(map(str, shape))
+            raise UnusableError(f"{key} must be of shape [{named}]; got {list(tensor.shape)}")
+        if not tensor.size:
+            raise UnusableError(f"{key} is empty")
+        if tensor.dtype.kind not in "biuf" or not np.isfinite(tensor).all():
+            raise UnusableError(f"{key} must hold finite numbers")
+    return {key: tensors[key] for key in shapes}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,36 +246,3 @@ def secret_periods(week: pd.DataFrame, kind: int) -> Iterator[tuple[np.datetime6
     continued = inside["time"] == inside["end"].shift()
     for _, period in inside.groupby((~continued).cumsum()):
         yield period["time"].to_numpy()[0], period["end"].to_numpy()[-1]
-
-
-def read_records(point: TradeoffPoint) -> Tensors:
-    """Reads a point's released records, their two bits, and the matrix of the linear releaser.
-
-    Raises `UnusableError` if none can be shown.
-    """
-    shapes = {"released": ("m", 2), "utility": ("m",), "secret": ("m",), "filter": (2, 2)}
-    tensors = read_tensors(point, RECORDS_FILE, shapes)
-    for bit in ("utility", "secret"):
-        if not np.isin(tensors[bit], (0, 1)).all():
-            raise UnusableError(f"{bit} must contain only 0 and 1")
-    return tensors
-
-
-def records_figure(points: Sequence[ChosenPoint[Tensors]]) -> Description | None:
-    """Released records in the plane, one panel per point, with the center of each class."""
-    x_axis, y_axis = (axis(f"released, {which} coordinate") for which in ("first", "second"))
-    panels = []
-    for chosen in points:
-        records, traces = chosen.content, []
-        for (utility, secret), (color, symbol) in _BITS.items():
-            inside = (records["utility"] == utility) & (records["secret"] == secret)
-            x, y = records["released"][inside][:_MAX_RECORDS].T
-            style: dict[str, Any] = {"symbol": symbol, "size": 5, "opacity": 0.55, "hover": []}
-            traces.append(trace(x, y, f"U = {utility}, S = {secret}", color, **style))
-        cells = np.unique(np.column_stack([records["utility"], records["secret"]]), axis=0)
-        x, y = (cells @ records["filter"].T).T
-        style = {"symbol": "cross", "size": 11, "hover": []}
-        traces.append(trace(x, y, "center of a class", "#000000", **style))
-        title = f"{chosen.name or 'the release'}\n({chosen.sample.role})"
-        panels.append(Panel(x_axis, y_axis, traces, title, square=True))
-    return panel_figure(panels, columns=4, panel_height=300) if panels else None

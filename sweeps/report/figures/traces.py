@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from plotly.colors import make_colorscale, sequential
 from plotly.utils import PlotlyJSONEncoder
 
-ORANGE, GREY, BLUE, PURPLE, RED = "#e8590c", "#7a848e", "#1c7ed6", "#9c6ade", "#c2255c"
+ORANGE, GREY, BLUE, RED = "#e8590c", "#7a848e", "#1c7ed6", "#c2255c"
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
 MAX_DETAILED_POINTS = 1000

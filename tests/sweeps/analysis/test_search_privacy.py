@@ -13,7 +13,7 @@ from privnets.differential_privacy.accounting import (
     composed_epsilon,
     selected_epsilon,
 )
-from sweeps.analysis.search_privacy import search_privacy
+from sweeps.analysis.remarks import search_privacy
 
 NOISE = [(1.0, 2.0), (10.0, 0.8)]
 METRICS = [(epsilon, noise, 0.1, 100.0) for epsilon, noise in NOISE]

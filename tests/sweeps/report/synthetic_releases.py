@@ -257,25 +257,8 @@ def _toy_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
         STRONGEST: 0.5 + exact[0] / 2,
         FLOOR: 0.5,
     }
-    files = {"scatter.safetensors": _scatter(a, config[DEPENDENCE])} if seed == 0 else {}
     curves = {
         key: Curve(tuple(range(0, 2050, 50)), tuple(values.tolist()))
         for key, values in paths.items()
     }
-    return Replicate(seed, metrics, curves=curves, artifacts=files, finished_at=1.7e9 + seed)
-
-
-@cache
-def _scatter(a: float, k: float) -> bytes:
-    random = np.random.default_rng(7)
-    filter_ = np.array([[4.5 - 2 * a, 0.5 * (1 - k)], [0.8 * (1 - a), 1.2 * (1 - a)]])
-    cells = random.choice(4, 600, p=[k / 4, (2 - k) / 4, (2 - k) / 4, k / 4])
-    utility, secret = cells // 2, cells % 2
-    x = np.stack([utility, secret], 1) + random.normal(0, 0.05, (600, 2))
-    tensors = {
-        "released": (x @ filter_.T + random.normal(0, 1, (600, 2))).astype(np.float32),
-        "secret": secret.astype(np.int64),
-        "utility": utility.astype(np.int64),
-        "filter": filter_.astype(np.float32),
-    }
-    return save(tensors)
+    return Replicate(seed, metrics, curves=curves, finished_at=1.7e9 + seed)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from figure_traces import axis_title, find_traces
 from safetensors.numpy import load, save
-from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact
+from synthetic_releases import image_sweep, power_sweep, with_artifact
 
 from sweeps.report.figures import releases
 from sweeps.report.figures.curves import group_curves
@@ -20,7 +20,6 @@ HOUR = np.timedelta64(1, "h")
 SOURCES = {
     "images": (releases.IMAGES_FILE, releases.read_images),
     "week": (releases.WEEK_FILE, releases.read_week),
-    "records": (releases.RECORDS_FILE, releases.read_records),
 }
 
 
@@ -86,27 +85,6 @@ def test_every_point_has_a_panel_of_its_week():
     assert len(draw_figure(figure).axes) == len(find_traces(figure, "released")) == 6
     assert sum(trace["showlegend"] for trace in figure["data"]) == 4
     assert axis_title(figure, "yaxis") == "power, W"
-
-
-def test_records_are_drawn_by_their_bits_with_class_centers():
-    points = choose(toy_sweep(), "records")
-    figure = releases.records_figure(points)
-    titles = figure["layout"]["annotations"]
-    assert len(titles) == len(points)
-    for place, (title, point) in enumerate(zip(titles, points, strict=True)):
-        records, name = point.content, f"x{place + 1}" if place else "x"
-        own = {"data": [trace for trace in figure["data"] if trace["xaxis"] == name]}
-        inside = (records["utility"] == 1) & (records["secret"] == 0)
-        (dots,) = find_traces(own, "U = 1, S = 0")
-        np.testing.assert_array_equal(
-            np.column_stack([dots["x"], dots["y"]]), records["released"][inside][:250]
-        )
-        (centers,) = find_traces(own, "center")
-        only_unequal = "dependence = 0<" in title["text"].replace(",", "<")
-        assert len(centers["x"]) == (2 if only_unequal else 4)
-        index = 1 if only_unequal else 2
-        center = [centers["x"][index], centers["y"][index]]
-        np.testing.assert_allclose(center, records["filter"][:, 0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])

@@ -30,7 +30,7 @@ CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 KINDS = {
     "images": (image_sweep, ["tradeoff", "releases"]),
     "power": (power_sweep, ["tradeoff", "week"]),
-    "toy": (toy_sweep, ["information-plane", "scatter"]),
+    "toy": (toy_sweep, ["information-plane"]),
 }
 
 

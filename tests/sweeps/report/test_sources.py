@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
-from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact
+from synthetic_releases import image_sweep, power_sweep, with_artifact
 
 from privnets.points import TradeoffPoint
 from sweeps.report.contents import ReportContents
 from sweeps.report.figures.releases import (
     UnusableError,
     read_images,
-    read_records,
     read_tensors,
     read_week,
 )
@@ -26,7 +25,6 @@ IMAGE = "release.safetensors"
 SWEEPS = {
     IMAGE: (image_sweep(alphas=(1.0,), gradients=("label",), weights=(1.0,)), read_images),
     "week.safetensors": (power_sweep(alphas=(1.0,), weights=(1.0,)), read_week),
-    "scatter.safetensors": (toy_sweep((0.5,), (0.4,)), read_records),
 }
 
 
@@ -80,8 +78,6 @@ def test_a_modified_file_is_read_or_unusable(data):
         ("week.safetensors", {"day": np.zeros(7, np.int64)}, "different days"),
         ("week.safetensors", {"day": np.arange(7) + 10**15}, "different days"),
         ("week.safetensors", {"present": np.ones((7, 23), np.uint8)}, "must be of shape"),
-        ("scatter.safetensors", {"secret": np.full(600, 7)}, "only 0 and 1"),
-        ("scatter.safetensors", {"filter": np.eye(3, dtype=np.float32)}, r"\[2, 2\]"),
     ],
 )
 def test_tensors_of_other_shapes_or_values_are_unusable(name, tensors, message):
