@@ -302,8 +302,8 @@ def _warn_of_no_token(head: str) -> None:
 @cache  # once per process
 def _warn_of_no_authentication() -> None:
     _warn(
-        f"Ray {ray.__version__} has no token authentication (2.52 and later have it): every user "
-        "who reaches it, on this machine for a Ray on loopback, can run code in it"
+        f"Ray {ray.__version__} cannot be made to require a token: every user who reaches it, on "
+        "this machine for a Ray on loopback, can run code in it"
     )
 
 

@@ -33,7 +33,7 @@ def reload_authentication() -> bool:
     """Makes Ray read its variables for authentication again, as it keeps what it read first.
 
     Returns:
-        Whether this Ray can authenticate with a token, which it does since 2.52.
+        Whether this Ray does so; otherwise it may require no token.
     """
     raylet = _find("ray._raylet")
     loader = getattr(raylet, "AuthenticationTokenLoader", None)

@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if config.getoption("--slow") else "quick")
-    if version("ray").startswith("2.51."):
+    if version("ray").startswith("2.52."):
         # It announces a change (the dot stands for a colon), and does not wait for its servers.
         config.addinivalue_line("filterwarnings", "ignore:Tip. In future versions:FutureWarning")
         config.addinivalue_line("filterwarnings", "ignore:subprocess .* still:ResourceWarning")

@@ -4,12 +4,9 @@ from collections.abc import Callable
 
 import pytest
 from optuna.samplers import BaseSampler
+from optuna.testing import pytest_samplers
 
 from sweeps import FrontierSampler
-
-pytest.importorskip("optuna.testing.pytest_samplers", reason="Optuna has them from 4.8")
-
-from optuna.testing import pytest_samplers
 
 
 class TestFrontierSampler(
