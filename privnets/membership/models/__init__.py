@@ -197,15 +197,22 @@ class SharedModel(TargetModel):
         """Number of parameters that an attacker may see; 0 if only outputs are observed."""
 
     def cost(self, config: MembershipConfig, info: DatasetInfo) -> Cost:
-        """Estimates training, then the attacks."""
+        """Estimates training, then the attacks and the utilities."""
         features = config.features or info.attributes
         classes = info.classes if info.task == "multiclass" else 1
         widest = 8 * max(config.hidden_units, classes)
         numbers = config.train_size * (features + widest) * self.cpu_models
         numbers += config.draws * (config.train_size * 4 + config.records * 40)
         training = config.draws * self.seconds_per_model(config, features, classes)
-        attacks = evaluation_seconds(config, self.parameters(config, features, classes), classes)
-        return Cost(training + attacks, 16 * numbers)
+        ranked = (
+            2 * config.draws * TEST_RECORDS * (classes if classes > 2 else 1)
+        )  # with the trivial
+        seen = min(MAX_COMPONENTS, self.parameters(config, features, classes))
+        white_box = config.records * (config.draws + seen) * seen**2 * _COVARIANCE
+        trials = config.draws * config.records
+        attacks = len(attack_names("sweeps")) * (_ATTACK + trials * _TRIAL)
+        evaluation = attacks + white_box + ranked * _RANKING
+        return Cost(training + evaluation, 16 * numbers)
 
     def non_members(self, config: MembershipConfig, info: DatasetInfo) -> float:
         """The models without a record, for each record."""
@@ -319,18 +326,3 @@ def _private_seconds(config: MembershipConfig, weights: int) -> float:
     batch = config.sample_rate * config.train_size
     steps = config.target_model.steps(config)
     return steps * (weights * (batch * 6 * _MULTIPLY + _NOISE) + _BATCH)
-
-
-def evaluation_seconds(config: MembershipConfig, parameters: int = 0, classes: int = 2) -> float:
-    """Estimates the core-seconds of all attacks on shared models, and of their utilities.
-
-    Args:
-        parameters: Parameters of a model that the attacker sees.
-        classes: Classes of the target; 1 for a number.
-    """
-    ranked = 2 * config.draws * TEST_RECORDS * (classes if classes > 2 else 1)  # with the trivial
-    seen = min(MAX_COMPONENTS, parameters)
-    white_box = config.records * (config.draws + seen) * seen**2 * _COVARIANCE
-    trials = config.draws * config.records
-    attacks = len(attack_names("sweeps")) * (_ATTACK + trials * _TRIAL)
-    return attacks + white_box + ranked * _RANKING
