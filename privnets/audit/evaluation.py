@@ -165,7 +165,14 @@ def audit_model(
     if outputs is not None and outputs not in MEANINGS:
         raise AuditError(f"outputs must be one of {', '.join(MEANINGS)}; got {outputs!r}")
     x, targets, inside, groups = _check_records(x, y, member, groups)
-    recipe = fit if fit is not None else _clone_recipe(model)
+    if fit is None and not hasattr(model, "get_params"):
+        raise AuditError(
+            f"a {type(model).__name__} cannot be cloned; give fit=..., a function (x, y, seed) "
+            "that trains and returns a model"
+        )
+    if fit is None and isinstance(model, FrozenEstimator):
+        raise AuditError("a FrozenEstimator is never trained again; give the estimator inside it")
+    recipe = partial(_refit, model) if fit is None else fit
     audited = predict(model, x)
     # What can be refused is refused before references train.
     _true_classes(interpret([audited], targets, outputs)[0], targets)
@@ -282,19 +289,8 @@ def _run(
     return [answers[number] for number, _, _ in tasks]
 
 
-def _clone_recipe(model: Any) -> Recipe:
-    """Trains clones of an estimator, with every `random_state` set to the seed."""
-    if not hasattr(model, "get_params"):
-        raise AuditError(
-            f"a {type(model).__name__} cannot be cloned; give fit=..., a function (x, y, seed) "
-            "that trains and returns a model"
-        )
-    if isinstance(model, FrozenEstimator):
-        raise AuditError("a FrozenEstimator is never trained again; give the estimator inside it")
-    return partial(_refit, model)
-
-
 def _refit(model: Any, x: Any, y: NDArray[Any], seed: int) -> Any:
+    """Trains a clone of an estimator, with every `random_state` set to the seed."""
     copy = clone(model)
     states = [name for name in copy.get_params() if name.rpartition("__")[2] == "random_state"]
     return copy.set_params(**dict.fromkeys(states, seed)).fit(x, y)

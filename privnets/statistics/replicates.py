@@ -164,6 +164,15 @@ def summarize_columns(
     units_of_point = np.bincount(unit_points, minlength=count).astype(np.float64)
     freedom = units_of_point[:, None] - 1
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        squares = errors**2
+        # Without a failure among n records, their share is still uncertain by about 1 / n.
+        has_size, has_range = np.isfinite(scored.sizes), np.isfinite(ranges[:, 1])
+        if has_size.any():
+            low, high = ranges[has_range].T
+            above, below = values[:, has_range] - low, high - values[:, has_range]
+            is_inside = (above >= 0) & (below >= 0) & has_size[:, None]
+            added = (above**2 + below**2) / scored.sizes[:, None] ** 2
+            squares[:, has_range] += np.where(is_inside, added, 0.0)
         mean = sum_groups(values, points, count) / sizes
         # A second pass removes the rounding of the first, so that equal values have no spread.
         rest = sum_groups(values - mean[points], points, count) / sizes
@@ -175,7 +184,7 @@ def summarize_columns(
             totals = sum_groups(deviations, units, len(unit_points))
             square_sums = sum_groups(totals**2, unit_points, count)
         spread = square_sums * (freedom + 1) / np.maximum(freedom, 1) / sizes**2
-        within = sum_groups(_square_errors(values, errors, ranges, scored), points, count) / sizes
+        within = sum_groups(squares, points, count) / sizes
         known = np.nan_to_num(within)
         overlap = np.zeros((count, 1))
         overlap[points, 0] = np.where(is_shared[points], scored.overlaps, 0.0)
@@ -227,19 +236,3 @@ def sum_groups(values: Array, groups: NDArray[np.int64], count: int) -> Array:
         starts = np.flatnonzero(np.diff(groups, prepend=-1))
         sums[groups[starts]] = np.add.reduceat(values, starts, axis=0)
     return sums
-
-
-def _square_errors(values: Array, errors: Array, ranges: Array, scored: ScoredColumns) -> Array:
-    """Squared errors within replicates, [n, K]; those of shares are never 0.
-
-    Without a failure among n records, the share of failures is still uncertain by about 1 / n.
-    """
-    squares = errors**2
-    has_size, has_range = np.isfinite(scored.sizes), np.isfinite(ranges[:, 1])
-    if has_size.any():
-        low, high = ranges[has_range].T
-        above, below = values[:, has_range] - low, high - values[:, has_range]
-        is_inside = (above >= 0) & (below >= 0) & has_size[:, None]
-        added = (above**2 + below**2) / scored.sizes[:, None] ** 2
-        squares[:, has_range] += np.where(is_inside, added, 0.0)
-    return squares
