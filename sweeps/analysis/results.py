@@ -365,12 +365,10 @@ class Result:
         rows = comparable_points(self.candidates, needed, include_flagged=include_flagged)
         samples = self.samples(metrics, rows["point_id"])
         fields = [field for field in self.swept_fields if f"config/{field}" in rows]
-        names = {
-            str(row["point_id"]): ", ".join(
-                f"{field} {format_setting(row[f'config/{field}'])}" for field in fields
-            )
-            for row in rows.to_dict("records")
-        }
+        names = {}
+        for row in rows.to_dict("records"):
+            settings = (f"{field} {format_setting(row[f'config/{field}'])}" for field in fields)
+            names[str(row["point_id"])] = ", ".join(settings)
         return best_under_constraints(samples, direction, constraints, names)
 
     def samples(self, metrics: Sequence[str], point_ids: Collection[str]) -> PointSamples:
