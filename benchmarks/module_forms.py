@@ -114,7 +114,7 @@ def _stack(name: str, x: Tensor, y: Tensor) -> float:
 
 def _private(name: str, x: Tensor, y: Tensor) -> float:
     stack, one = StackInTraining.alone(_module(name, 1), "cpu"), torch.ones(1)
-    gradients, _ = private_gradients(stack, x[0, 0], y[0, 0])
+    gradients = private_gradients(stack, x[0, 0], y[0, 0])
     schedule = PrivateSchedule(_STEPS, 1.0, 1e6 * one, 0 * one, 0 * one)
     optimiser, randoms = make_optimiser(stack, _RECIPE), [np.random.default_rng(0)]
     train_privately(optimiser, gradients, x[0, :1], y[0, :1], schedule, randoms)

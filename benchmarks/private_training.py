@@ -74,7 +74,7 @@ def _data(records: int, *shape: int) -> tuple[Tensor, Tensor]:
 
 def _private(make: Callable[[], nn.Module], models: int, x: Tensor, y: Tensor, rate: float) -> None:
     stack = StackInTraining.of([make() for _ in range(models)], "cpu")
-    gradients, _ = private_gradients(stack, x[:16], y[:16])
+    gradients = private_gradients(stack, x[:16], y[:16])
     one = torch.ones(models)
     schedule = PrivateSchedule(_STEPS, rate, _CLIP * one, _NOISE * one, 0 * one)
     randoms = [generator(seed, "benchmark") for seed in range(models)]

@@ -1,39 +1,40 @@
-"""Clipped gradients of torch modules, as stacks, from one pass of their own `forward`.
+"""Clipped gradients of torch modules, as stacks, by `torch.func.vmap` over records and models.
 
-Gradients are taken by `recording`, record by record where a module cannot be mapped over records.
-Both are compared on a few records before training.
+Each record is a batch of one, so that no record can influence another. The gradient of a weight
+that one dense layer alone takes, for one vector, stays a product of its input and output gradient:
+that takes a tenth of the time.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from privnets.differential_privacy.module_state import (
     attributes,
-    changed_buffer,
     check_attributes,
     check_buffers,
-    equal,
 )
 from privnets.differential_privacy.per_example import (
     ClippedGradients,
     ExampleGradients,
-    GradientsOf,
     Loss,
     Materialised,
-    clipping,
+    Products,
+    clipped_sums,
 )
-from privnets.differential_privacy.recording import recorded_gradients
-from privnets.differential_privacy.tape import Tape, TapeForward, tape_gradients
 from privnets.networks.module_stacks import (
     draws_random_numbers,
     mixes_records,
@@ -42,20 +43,17 @@ from privnets.networks.module_stacks import (
     tied_names,
 )
 
-_ELEMENTWISE: Final = (
-    nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid,
-    nn.Softplus,
-)  # fmt: skip
-_POOLING: Final = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
-_GHOST = "ghost clipping"
-_HOOK_ADVICE = "DP-SGD clips gradients of single records, without hooks; remove it."
-_TRIED_MODELS = 2
+_HOOK_ADVICE: Final = "DP-SGD clips gradients of single records, without hooks; remove it."
+_TRIED_RECORDS: Final = 4
 # Largest difference of gradients, relative to their norm; 16-bit operations have errors of 0.01.
-_TOLERANCE = 0.03
-# Images or series whose activations are held at once: of each model on a CPU, of all on a GPU.
-_CPU_RECORDS, _GPU_RECORDS = 32, 4096
-_MATERIALISED_NUMBERS = 2**25
-_ALL = 2**40
+_TOLERANCE: Final = 0.03
+# Numbers of per-example gradients held at once, of all models; larger ones exceed a CPU's cache.
+_CPU_NUMBERS, _GPU_NUMBERS = 2**21, 2**27
+# Records whose activations are held at once: of each model on a CPU, of all on a GPU.
+_CPU_RECORDS, _GPU_RECORDS = 256, 4096
+
+Numbered: TypeAlias = Mapping[int, Tensor]
+"""Tensors of some parameters, by their numbers."""
 
 
 def clipped_gradients(
@@ -66,62 +64,56 @@ def clipped_gradients(
     y: Tensor,
     loss: Loss,
     batch: int = 0,
-) -> tuple[ClippedGradients, str]:
-    """Chooses how the per-example gradients of modules are taken, in training mode.
+) -> ClippedGradients:
+    """Tries modules on some records, in training mode, and returns their clipped gradients.
 
     Args:
         module: Module that is called with the tensors of each of S modules of equal shape; several
             are called together, by `torch.func.vmap`.
         parameters: Trained parameters, each of shape [S, ...], in the order of the module.
-        constants: Frozen parameters and buffers, each of shape [S, ...]. Buffers may change once
-            in a step.
+        constants: Frozen parameters and buffers, each of shape [S, ...]. Each step changes them
+            once, as a pass does.
         x: Some records, shape [S, n, ...], which differ.
         y: Their targets, shape [S, n].
         loss: Loss of each record.
         batch: Records in a batch of training, if records are to be computed in one of its size too.
 
-    Returns:
-        Clipped gradients, and in words how they are taken.
-
     Raises:
         ValueError: If a record's gradient depends on other records of its batch, the module keeps
-            state of its records, or hooks change gradients. Steps raise it too.
+            state of its records, hooks change gradients, or `torch.func` cannot map the module.
     """
-    _check_hooks(module)
-    for name, layer in module.train().named_modules():
-        is_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
-        if is_norm and (layer.training or layer.running_mean is None):
-            raise ValueError(
-                f"layer {name} is a {type(layer).__name__}, which mixes the records of a batch; "
-                "DP-SGD needs normalisation of single records, such as nn.GroupNorm."
-            )
-    if (sequence := _sequence(module, is_vector=x.ndim == 3)) is not None:
-        return _in_chunks(clipping(tape_gradients(sequence, loss)), _most_records(x)), _GHOST
-    call = _Call(module)
-    tried = slice(_TRIED_MODELS)
-    own = [p[tried] for p in parameters], {name: t[tried] for name, t in constants.items()}
-    few = x[tried], y[tried]
+    _check_layers(module.train())
+    few = x[:, :_TRIED_RECORDS], y[:, :_TRIED_RECORDS]
     with seeded(0):
-        changing, replaced = _changed_buffers(call, *own, few[0], min(batch, _most_records(x)))
-        call = replace(call, changing=changing)
-        copied: set[int] = set()
-        materialised, reason = _try_recording(call, *own, *few, loss, copied, replaced)
-    if reason:
-        gradients = single_gradients(call, loss, constants)
-        how = f"each example's gradient was computed: {reason}"
-    else:
-        gradients = recorded_gradients(call, loss, constants, copied)
-        how = _GHOST
-        if copied:
-            how = f"each example's gradient of {len(copied)} of {len(parameters)} parameters was "
-            how += f"computed, {_GHOST} of others" if len(copied) < len(parameters) else "computed"
-    most = _MATERIALISED_NUMBERS // max(1, materialised * len(x))
-    clipped = _in_chunks(clipping(gradients), max(1, min(most, _most_records(x))))
-    return (_advancing(clipped, call, constants) if call.changing else clipped), how
+        _check_records(_Call(module, loss), *_model(0, parameters, constants), few[0][0], batch)
+        call = _mapped_call(_Call(module, loss), parameters, constants, *few)
+    numbers = sum(p.numel() for i, p in enumerate(parameters) if i not in call.dense)
+    most, records = (
+        (_GPU_NUMBERS, _GPU_RECORDS // len(x)) if x.is_cuda else (_CPU_NUMBERS, _CPU_RECORDS)
+    )
+    chunk = max(1, min(most // max(1, numbers), records))
+
+    @torch.no_grad()
+    def clipped(
+        parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
+    ) -> list[Tensor]:
+        total: list[Tensor] = []
+        for some_x, some_y, factors in zip(
+            *(torch.split(each, chunk, dim=1) for each in (x, y, counted)), strict=True
+        ):
+            with _mappable():
+                gradients, after = call.stacked_gradients(parameters, constants, some_x, some_y)
+            sums = clipped_sums(gradients, parameters, clip, factors)
+            total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
+        for name, tensor in constants.items():
+            tensor.copy_(after[name])
+        return total
+
+    return clipped
 
 
-def _check_hooks(module: nn.Module) -> None:
-    """Refuses hooks that change gradients, which plain training calls on sums over records."""
+def _check_layers(module: nn.Module) -> None:
+    """Refuses batch normalisation, and hooks, which plain training calls on sums over records."""
     for name, parameter in module.named_parameters():
         hooks = parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None)
         if any(hooks):
@@ -130,153 +122,162 @@ def _check_hooks(module: nn.Module) -> None:
         if layer._backward_hooks or layer._backward_pre_hooks:
             given = f"layer {name}" if name else "the module"
             raise ValueError(f"{given} has a hook on its backward pass; {_HOOK_ADVICE}")
+        is_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        if is_norm and (layer.training or layer.running_mean is None):
+            raise ValueError(
+                f"layer {name} is a {type(layer).__name__}, which mixes the records of a batch; "
+                "DP-SGD needs normalisation of single records, such as nn.GroupNorm."
+            )
 
 
-def _most_records(x: Tensor) -> int:
-    """Number of records of each model whose activations are held at once."""
-    if x.ndim == 3:
-        return _ALL
-    return max(1, _GPU_RECORDS // len(x)) if x.is_cuda else _CPU_RECORDS
+class _DenseLayers(TorchFunctionMode):
+    """Context of a pass of one record that notes dense layers.
 
+    Layers with given weights add a shift of zeros to their output: the gradient at the shift is
+    that at the output. Their weights get no gradient from them.
 
-def single_gradients(call: _Call, loss: Loss, constants: Mapping[str, Tensor]) -> GradientsOf:
-    """Takes gradients by a pass for each record; slow, but right for any module.
-
-    Raises ValueError if buffers or attributes change by a record.
+    Attributes:
+        inputs: Inputs of these layers, by the number of the weight.
+        calls: For each other weight, by its id, whether each input is a single vector.
     """
 
-    def gradients(parameters: Sequence[Tensor], x: Tensor, y: Tensor) -> list[ExampleGradients]:
-        models = []
-        before = attributes(call.module)
-        for i in range(len(x)):
-            held = {name: tensor[i] for name, tensor in constants.items()}
-            leaves = [parameter[i].detach().requires_grad_() for parameter in parameters]
-            expected = call.after_step(leaves, held, x[i])
-            examples = []
-            for own_x, own_y in zip(torch.split(x[i], 1), torch.split(y[i], 1), strict=True):
-                with torch.enable_grad():
-                    outputs, after = call.change(leaves, _copies(held), own_x)
-                    total = loss(outputs[None], own_y[None]).sum()
-                examples.append(torch.autograd.grad(total, leaves, materialize_grads=True))
-                check_buffers(after, expected)
-            models.append([torch.stack(own) for own in zip(*examples, strict=True)])
-        check_attributes(before, call.module)
-        return [Materialised(torch.stack(own)) for own in zip(*models, strict=True)]
+    def __init__(self, weights: Numbered, shifts: Numbered) -> None:
+        super().__init__()
+        self._numbers, self._shifts = {id(weight): i for i, weight in weights.items()}, shifts
+        self.inputs: dict[int, Tensor] = {}
+        self.calls: dict[int, list[bool]] = defaultdict(list)
 
-    return gradients
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Computes an operation."""
+        compute = self._linear if func is functional.linear else func
+        return compute(*args, **(kwargs or {}))
 
-
-def _sequence(module: nn.Module, is_vector: bool) -> TapeForward | None:
-    """Forward pass of a stack of plain sequences of layers; None for any other module.
-
-    It takes half the time of a pass by `torch.func.vmap`.
-    """
-    layers = list(_leaves(module))
-    for layer in layers:
-        kind = type(layer)
-        if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1):
-            is_vector = True
-        elif not (
-            (kind is nn.Linear and is_vector)
-            or (isinstance(layer, nn.Conv2d) and not is_vector and _has_form(layer))
-            or (kind in _POOLING and not is_vector)
-            or kind in _ELEMENTWISE
-        ):
-            return None
-    own = [list(layer.parameters()) for layer in layers]
-    given = [parameter for each in own for parameter in each]
-    has_hooks = any(each._forward_hooks or each._forward_pre_hooks for each in module.modules())
-    if has_hooks or len({*map(id, given)}) < len(given) or not all(p.requires_grad for p in given):
-        return None
-
-    def forward(tape: Tape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        remaining = iter(parameters)
-        for layer, parts in zip(layers, own, strict=True):
-            tensors = list(islice(remaining, len(parts)))
-            if isinstance(layer, nn.Linear):
-                x = tape.dense(x, *tensors, is_transposed=True)
-            elif isinstance(layer, nn.Conv2d):
-                x = tape.convolve(x, tensors[0], tensors[1], layer.stride[0])
-            elif isinstance(layer, nn.Flatten):
-                x = x.flatten(2)
-            elif isinstance(layer, _POOLING):
-                x = layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-            else:
-                x = layer(x)
-        return x
-
-    return forward
-
-
-def _leaves(module: nn.Module) -> Iterator[nn.Module]:
-    if type(module) is nn.Sequential:
-        for child in module:
-            yield from _leaves(child)
-    else:
-        yield module
-
-
-def _has_form(layer: nn.Conv2d) -> bool:
-    """Whether a convolution is one of `privnets.networks.convolution`."""
-    side = layer.kernel_size[0]
-    padding = layer.padding if layer.padding != "same" else (side // 2, side // 2)
-    return (
-        type(layer) is nn.Conv2d
-        and side % 2 == 1
-        and layer.kernel_size == (side, side)
-        and padding == (side // 2, side // 2)
-        and layer.stride[0] == layer.stride[1]
-        and layer.dilation == (1, 1)
-        and layer.groups == 1
-        and layer.padding_mode == "zeros"
-        and layer.bias is not None
-    )
+    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        number = self._numbers.get(id(weight))
+        if number is None:
+            self.calls[id(weight)].append(input.numel() == input.shape[-1])
+            return functional.linear(input, weight, bias)
+        self.inputs[number] = input.flatten().to(weight.dtype)
+        output = functional.linear(input, weight.detach(), bias)
+        return output + self._shifts[number].to(output.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """Forward pass of one model by a module; see `Forward`.
+    """Passes of one model by a module in training mode.
 
     Attributes:
-        changing: Names of the buffers that change in training; a call leaves them as they were.
-        training: Whether the module is in training mode.
+        dense: Numbers of the weights that one dense layer alone takes.
+        copies: Whether each record has its own copy of other parameters.
     """
 
     module: nn.Module
-    changing: frozenset[str] = frozenset()
-    training: bool = True
+    loss: Loss
+    dense: Sequence[int] = ()
+    copies: bool = False
 
-    def __call__(
+    def outputs(
         self, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
-    ) -> Tensor:
-        """Outputs of records [B, ...]."""
-        kept = _copies(constants)
-        output, after = self.change(parameters, kept, x)
-        for name in kept:  # `vmap` refuses other changes by records
-            if after[name] is not kept[name]:
-                raise changed_buffer(name)
-        return output
-
-    def change(
-        self, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Outputs of records [B, ...], and constants after the call, which may change those."""
-        if self.module.training != self.training:
-            self.module.train(self.training)
-        state = dict(zip(self._names, parameters, strict=True)) | dict(constants)
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Outputs of records [B, ...], and constants after the pass."""
+        if not self.module.training:
+            self.module.train()
+        state = dict(zip(self._names, parameters, strict=True))
+        state |= {name: tensor.clone() for name, tensor in constants.items()}
         state |= {alias: state[name] for alias, name in self._aliases.items()}
         # A module may change its inputs.
         output: Tensor = functional_call(self.module, state, (x.clone(),), tie_weights=False)
         return output, {name: state[name] for name in constants}
 
-    def after_step(
-        self, parameters: Sequence[Tensor], constants: Mapping[str, Tensor], x: Tensor
-    ) -> Mapping[str, Tensor]:
-        """Constants after a pass of a record of zeros, like x, so that they hold no record."""
-        if not constants:
-            return {}
-        with torch.no_grad():
-            return self.change(parameters, _copies(constants), torch.zeros_like(x[:1]))[1]
+    def plain_gradients(
+        self,
+        parameters: Sequence[Tensor],
+        constants: Mapping[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+    ) -> Sequence[Tensor]:
+        """Gradients of the sum of losses in one batch, which torch may refuse to compute."""
+        leaves = [p.detach().requires_grad_() for p in parameters]
+        outputs, _ = self.outputs(leaves, constants, x)
+        total = self.loss(outputs[None], y[None]).sum()
+        return torch.autograd.grad(total, leaves, materialize_grads=True)
+
+    def gradients(
+        self,
+        parameters: Sequence[Tensor],
+        constants: Mapping[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        is_alone: bool = False,
+    ) -> tuple[Numbered, Numbered, Numbered, Mapping[str, Tensor]]:
+        """Computes gradients of the losses of single records, [B, ...].
+
+        Outside of another `vmap`, it raises an error if records change constants, or dense weights
+        have gradients other than those of their layers.
+
+        Returns:
+            Gradients of parameters that are not dense weights; output gradients and inputs of dense
+            layers; constants after the pass.
+        """
+        weights = {i: parameters[i] for i in self.dense}
+        others = {i: tensor for i, tensor in enumerate(parameters) if i not in weights}
+        if self.copies:
+            others = {i: tensor.expand(len(x), *tensor.shape) for i, tensor in others.items()}
+        shifts = {i: weight.new_zeros(len(weight)) for i, weight in weights.items()}
+        in_dims = (0 if self.copies else None, None, None, None, 0, 0)
+        gradients = grad(self._record_loss, argnums=(0, 1, 2), has_aux=True)
+        # A result without a dimension of records is proven to depend on none.
+        out_dims: Any = ((0, None, 0), (0, None)) if is_alone else 0
+        of_records = vmap(gradients, in_dims, out_dims, randomness="different")
+        (found, _, slopes), (inputs, after) = of_records(
+            others, weights, shifts, dict(constants), x, y
+        )
+        if not is_alone:
+            after = {name: tensor[0] for name, tensor in after.items()}
+        return found, slopes, inputs, after
+
+    def stacked_gradients(
+        self,
+        parameters: Sequence[Tensor],
+        constants: Mapping[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+    ) -> tuple[list[ExampleGradients], Mapping[str, Tensor]]:
+        """Computes gradients of S models, by parameter, and constants after the pass."""
+        if len(x) > 1:
+            of_models = vmap(self.gradients, randomness="different")
+            parts: Any = of_models(list(parameters), dict(constants), x, y)
+        else:  # not all modules that are mapped over records can be mapped over models too
+            own, held = _model(0, parameters, constants)
+            alone = self.gradients(own, held, x[0], y[0], is_alone=True)
+            parts = [{key: tensor[None] for key, tensor in part.items()} for part in alone]
+        others, slopes, inputs, after = parts
+        found: list[ExampleGradients] = [
+            Products(slopes[i], inputs[i]) if i in slopes else Materialised(others[i])
+            for i in range(len(parameters))
+        ]
+        return found, after
+
+    def _record_loss(
+        self,
+        others: Numbered,
+        weights: Numbered,
+        shifts: Numbered,
+        constants: Mapping[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+    ) -> tuple[Tensor, tuple[dict[int, Tensor], dict[str, Tensor]]]:
+        parameters = {**others, **weights}
+        with _DenseLayers(weights, shifts) as layers:
+            own = [parameters[i] for i in range(len(parameters))]
+            outputs, after = self.outputs(own, constants, x[None])
+        return self.loss(outputs[None], y[None, None]).sum(), (layers.inputs, after)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -287,150 +288,116 @@ class _Call:
         return tied_names(self.module)
 
 
-def _copies(constants: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in constants.items()}
-
-
-def _changed_buffers(
+@torch.no_grad()
+def _check_records(
     call: _Call,
     parameters: Sequence[Tensor],
     constants: Mapping[str, Tensor],
     x: Tensor,
     batch: int,
-) -> tuple[frozenset[str], str]:
-    """Finds the buffers that a pass of the first model changes.
-
-    Returns:
-        Names of those with other numbers; name of one that is another tensor, else empty.
+) -> None:
+    """Tries passes of batches of records.
 
     Raises:
-        ValueError: If outputs depend on the other records of a batch, or state on records.
+        ValueError: If outputs depend on the other records of a batch, state depends on records, or
+            random numbers are not torch's.
     """
-    before, own = {n: tensor[0] for n, tensor in constants.items()}, [p[0] for p in parameters]
     kept = attributes(call.module)
     with seeded(1):
-        expected = call.after_step(own, before, x[0])
-    replaced = ""
+        _, expected = call.outputs(parameters, constants, torch.zeros_like(x[:1]))
 
-    @torch.no_grad()
     def outputs(records: Tensor) -> Tensor:
-        nonlocal replaced
-        held = _copies(before)
         with seeded(0):
-            found, after = call.change(own, held, records)
+            found, after = call.outputs(parameters, constants, records)
         check_buffers(after, expected)
-        replaced = next((name for name in held if after[name] is not held[name]), replaced)
         return found
 
-    is_mixed = mixes_records(outputs, x[0], batch)
+    is_mixed = mixes_records(outputs, x, min(batch, _CPU_RECORDS))
     check_attributes(kept, call.module)
     if is_mixed:
         raise ValueError(
             "outputs for a record depend on the other records of its batch; DP-SGD needs a "
             "module that computes each record by itself."
         )
-    return frozenset(n for n, tensor in before.items() if not equal(expected[n], tensor)), replaced
+
+    def pass_with_same_numbers() -> None:
+        with torch.random.fork_rng(devices=[]):
+            call.outputs(parameters, constants, x)
+
+    if draws_random_numbers(pass_with_same_numbers):
+        raise ValueError(
+            f"{type(call.module).__name__} draws random numbers that are not torch's, which would "
+            "be the same for all records; draw them by torch."
+        )
 
 
-def _try_recording(
+def _mapped_call(
     call: _Call,
     parameters: Sequence[Tensor],
     constants: Mapping[str, Tensor],
     x: Tensor,
     y: Tensor,
-    loss: Loss,
-    copied: set[int],
-    replaced: str,
-) -> tuple[int, str]:
-    """Compares recorded gradients with those of single records.
+) -> _Call:
+    """Finds how modules are mapped over records.
 
-    A module that draws random numbers is compared in evaluation mode.
+    One model proves that records change no constants, and that dense weights have no gradients but
+    those of their layers. Modules of a stack draw no random numbers; their gradients are compared
+    with those of plain torch.
 
-    Returns:
-        Number of numbers of a record's gradient that are materialised; why gradients cannot be
-        recorded, else an empty string.
+    Raises:
+        ValueError: If `torch.func` cannot map the module.
+        Exception: Any that a plain pass raises.
     """
-    numbers = sum(parameter[0].numel() for parameter in parameters)
-    if replaced:
-        return numbers, f"training replaces buffer {replaced}"
-    first = [p[0] for p in parameters], {name: t[0] for name, t in constants.items()}
-
-    @torch.no_grad()
-    def outputs() -> Tensor:
-        return call(*first, x[0])
-
-    def outputs_with_same_numbers() -> None:
-        with torch.random.fork_rng(devices=[]):
-            outputs()
-
-    if draws_random_numbers(outputs_with_same_numbers):
-        return numbers, "its code draws random numbers that are not torch's"
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", "There is a performance drop")  # of vmap
-            found = recorded_gradients(call, loss, constants, copied)(parameters, x, y)
-            if not torch.equal(outputs(), outputs()):
-                call = replace(call, training=False)
-                found = recorded_gradients(call, loss, constants, copied)(parameters, x, y)
-    except Exception as error:  # of any type, from `vmap` or the module
-        return numbers, str(error).partition("\n")[0].partition(". ")[0]
-    right = single_gradients(call, loss, constants)(parameters, x, y)
-    if not _agree(found, right):
-        return numbers, "gradients of its operations differ from those of single records"
-    kinds = [each.gradients for each in found if isinstance(each, Materialised)]
-    return sum(each[0, 0].numel() for each in kinds), ""
-
-
-def _agree(found: Sequence[ExampleGradients], right: Sequence[ExampleGradients]) -> bool:
-    """Whether gradients, and their norms, are equal up to rounding, for each parameter."""
-    pairs = [
-        pair
-        for own, true in zip(found, right, strict=True)
-        for pair in (
-            (own.values(), true.values()),
-            (own.squares().sqrt(), true.squares().sqrt()),
-        )
+    kept = attributes(call.module)
+    own, held = _model(0, parameters, constants)
+    with _DenseLayers({}, {}) as layers, torch.no_grad():
+        call.outputs(own, held, x[0, :1])
+    dense = [i for i, parameter in enumerate(own) if layers.calls.get(id(parameter)) == [True]]
+    right = [
+        call.plain_gradients(*_model(i, parameters, constants), x[i], y[i]) for i in range(len(x))
     ]
-    floor = 1e-4 * torch.stack([true.norm() for _, true in pairs]).norm()
-    return all(
-        bool((own - true).norm() <= _TOLERANCE * torch.maximum(true.norm(), floor))
-        for own, true in pairs
+    reason = ""
+    # A recurrent network needs copies of its parameters, spectral normalisation needs none.
+    for shared, copies in ((dense, False), (dense, True), ((), False), ((), True)):
+        mapped = replace(call, dense=shared, copies=copies)
+        try:
+            with _mappable():
+                mapped.gradients(own, held, x[0], y[0], is_alone=True)
+                found, _ = mapped.stacked_gradients(parameters, constants, x, y)
+        except Exception as error:  # of any type, from `vmap` or the module
+            reason = reason or str(error).partition("\n")[0].partition(". ")[0]
+            continue
+        check_attributes(kept, call.module)
+        sums = [own.sums(torch.ones_like(y, dtype=torch.float32)) for own in found]
+        if len(x) == 1 or _agree(sums, right):
+            return mapped
+        reason = reason or "its gradients differ from those of plain torch"
+    raise ValueError(
+        f"torch.func cannot map {type(call.module).__name__} over records ({reason.rstrip('.')}); "
+        "DP-SGD needs a module that neither reads values of its records nor keeps state of them."
     )
 
 
-def _advancing(
-    clipped: ClippedGradients, call: _Call, constants: Mapping[str, Tensor]
-) -> ClippedGradients:
-    """Changes buffers once in a step, however many passes its records take."""
-
-    def total(
-        parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
-    ) -> list[Tensor]:
-        sums = clipped(parameters, x, y, clip, counted)
-        with torch.no_grad():
-            for i, records in enumerate(x):
-                own = {name: tensor[i] for name, tensor in constants.items()}
-                after = call.after_step([p[i] for p in parameters], own, records)
-                for name in call.changing:
-                    own[name].copy_(after[name])
-        return sums
-
-    return total
+def _agree(found: Sequence[Tensor], right: Sequence[Sequence[Tensor]]) -> bool:
+    """Whether gradients of stacked models equal those of each, up to rounding."""
+    floor = 1e-4 * torch.stack([g.norm() for own in right for g in own]).norm()
+    return all(
+        bool((sums[i].view_as(g) - g).norm() <= _TOLERANCE * torch.maximum(g.norm(), floor))
+        for i, own in enumerate(right)
+        for sums, g in zip(found, own, strict=True)
+    )
 
 
-def _in_chunks(clipped: ClippedGradients, chunk: int) -> ClippedGradients:
-    """Adds up the gradients of some examples of each model at a time."""
+def _model(
+    i: int, parameters: Sequence[Tensor], constants: Mapping[str, Tensor]
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Tensors of one model of a stack."""
+    return [p[i] for p in parameters], {name: t[i] for name, t in constants.items()}
 
-    def total(
-        parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
-    ) -> list[Tensor]:
-        sums: list[Tensor] = []
-        for own in zip(*(torch.split(each, chunk, dim=1) for each in (x, y, counted)), strict=True):
-            part = clipped(parameters, own[0], own[1], clip, own[2])
-            if not sums:
-                sums = [each.contiguous() for each in part]
-            else:
-                torch._foreach_add_(sums, part)
-        return sums
 
-    return total
+@contextmanager
+def _mappable() -> Iterator[None]:
+    """Context in which `vmap` maps attention, and is silent about operations that it repeats."""
+    with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")
+        yield

@@ -1,12 +1,8 @@
-"""Norms and sums of per-example gradients, without the gradients themselves (ghost clipping).
+"""Clipped sums of per-example gradients, and those of stacked networks of dense layers.
 
-An operation with inputs a and output gradients g has the weight gradient sum_t a_t g_t' for an
-example with positions t. Its squared norm is the sum over t, u of (a_t'a_u) (g_t'g_u); for one
-position that is |a|^2 |g|^2 (Goodfellow, arXiv 1510.01799; Li et al., arXiv 2110.05679). A clipped
-sum of gradients is then one product, as in ordinary training, with g scaled for each example.
-
-Positions may cancel: rounding errors are relative to sum_t |a_t| |g_t|, not to the norm. A bound on
-them is added to each norm, so that no rounded contribution exceeds the clip.
+A dense layer with input a and output gradient g has the weight gradient a g' for an example, of
+norm |a| |g| (Goodfellow, arXiv 1510.01799). A clipped sum of gradients is then one product, as in
+ordinary training, with g scaled for each example.
 
 Tensors have leading dimensions S (models of a stack) and B (examples).
 """
@@ -19,6 +15,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from privnets.networks.layers import dense
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss of each record: from outputs [S, B, q] and targets [S, B] to shape [S, B]."""
@@ -36,15 +34,11 @@ class ExampleGradients(ABC):
 
     @abstractmethod
     def squares(self) -> Tensor:
-        """Squared norm of each example's gradient and a bound on its rounding error, [S, B]."""
+        """Squared norm of each example's gradient, [S, B]."""
 
     @abstractmethod
     def sums(self, weight: Tensor) -> Tensor:
         """Sum over examples with weights [S, B], as [S, numbers of the parameter, in any shape]."""
-
-    @abstractmethod
-    def values(self) -> Tensor:
-        """Gradients themselves, [S, B, numbers of the parameter]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,142 +53,115 @@ class Materialised(ExampleGradients):
 
     def squares(self) -> Tensor:
         """Sums the squares of numbers."""
-        flat = self.values()
+        flat = self._flat
         squares: Tensor = torch.linalg.vecdot(flat, flat)
         return squares
 
     def sums(self, weight: Tensor) -> Tensor:
         """Takes a product with the weights."""
-        total: Tensor = weight[:, None] @ self.values()
+        total: Tensor = weight[:, None] @ self._flat
         return total
 
-    def values(self) -> Tensor:
-        """Returns the gradients."""
+    @property
+    def _flat(self) -> Tensor:
         return self.gradients.reshape(*self.gradients.shape[:2], -1)
 
 
 @dataclass(frozen=True, eq=False)
 class Products(ExampleGradients):
-    """Gradients sum_t left_t right_t' over positions t, for each of G groups of units.
+    """Gradients left right'.
 
     Attributes:
-        left: Shape [S, B, G, positions, rows].
-        right: Shape [S, B, G, positions, columns].
+        left: Shape [S, B, rows].
+        right: Shape [S, B, columns].
     """
 
     left: Tensor
     right: Tensor
 
     def squares(self) -> Tensor:
-        """Uses the products of positions, or each example's gradient if that is smaller."""
-        positions = self.left.shape[3]
+        """Takes the product of both norms."""
         left, right = (torch.linalg.vector_norm(t, dim=-1) for t in (self.left, self.right))
-        largest: Tensor = (left * right).sum(3).square_().sum(2)
-        if positions == 1:
-            return largest
-        if positions**2 > self.left.shape[4] * self.right.shape[4]:
-            squares = Materialised(self.values()).squares()
-            return (squares.sqrt() + _rounding(largest, positions) * largest.sqrt()).square()
-        products = (self.left @ self.left.mT) * (self.right @ self.right.mT)
-        units = self.left.shape[4] + self.right.shape[4]
-        return products.sum((2, 3, 4)) + _rounding(largest, units) * largest
+        squares: Tensor = (left * right).square_()
+        return squares
 
     def sums(self, weight: Tensor) -> Tensor:
-        """Takes one product over examples and positions."""
-        scaled = self.left * weight[..., None, None, None]
-        return _join_examples(scaled) @ _join_examples(self.right).mT
-
-    def values(self) -> Tensor:
-        """Takes a product for each example."""
-        return (self.left.mT @ self.right).flatten(2)
+        """Takes one product over examples."""
+        return (self.left * weight[..., None]).mT @ self.right
 
 
-@dataclass(frozen=True, eq=False)
-class Rows(ExampleGradients):
-    """Gradients of a table: at each position a number of a row and its gradient.
-
-    Attributes:
-        index: Shape [S, B, positions].
-        gradients: Shape [S, B, positions, columns].
-        size: Number of rows.
-    """
-
-    index: Tensor
-    gradients: Tensor
-    size: int
-
-    def squares(self) -> Tensor:
-        """Sums the products of positions with equal rows."""
-        is_equal = self.index[..., None] == self.index[..., None, :]
-        norms = torch.linalg.vector_norm(self.gradients, dim=-1, keepdim=True)
-        largest = norms @ norms.mT
-        bound = _rounding(largest, sum(self.gradients.shape[2:])) * largest
-        products: Tensor = self.gradients @ self.gradients.mT + bound
-        return (products * is_equal).sum((2, 3))
-
-    def sums(self, weight: Tensor) -> Tensor:
-        """Adds scaled gradients to their rows."""
-        scaled = (self.gradients * weight[..., None, None]).flatten(1, 2)
-        total = scaled.new_zeros(len(scaled), self.size, scaled.shape[-1])
-        return total.scatter_add_(1, self.index.flatten(1)[..., None].expand_as(scaled), scaled)
-
-    def values(self) -> Tensor:
-        """Adds gradients to the rows of each example."""
-        total = self.gradients.new_zeros(*self.index.shape[:2], self.size, self.gradients.shape[-1])
-        index = self.index[..., None].expand_as(self.gradients)
-        return total.scatter_add_(2, index, self.gradients).flatten(2)
-
-
-def _rounding(values: Tensor, terms: int) -> float:
-    """Bound on rounding errors of a product that sums a number of terms, relative to its factors.
-
-    Units of 1/4 machine epsilon a term: adding equal numbers one by one errs by up to 1/8, in the
-    norm and again in the clipped sum.
-    """
-    return (4 + terms / 4) * torch.finfo(values.dtype).eps
-
-
-def combine(uses: Sequence[ExampleGradients]) -> ExampleGradients:
-    """Gradients of a parameter that several operations use: the sum over its uses."""
-    if len(uses) == 1:
-        return uses[0]
-    products = [use for use in uses if isinstance(use, Products)]
-    if len(products) == len(uses):  # further positions of one product
-        left, right = ([getattr(use, side) for use in products] for side in ("left", "right"))
-        return Products(torch.cat(left, dim=3), torch.cat(right, dim=3))
-    return Materialised(sum((use.values() for use in uses[1:]), uses[0].values()))
-
-
-def _join_examples(values: Tensor) -> Tensor:
-    """Values [S, B, G, positions, units] as [S, G, units, B * positions], in their memory order."""
-    if values.stride(-1) == 1:
-        return values.transpose(1, 2).flatten(2, 3).mT
-    return values.permute(0, 2, 4, 1, 3).flatten(3)
-
-
-GradientsOf = Callable[[Sequence[Tensor], Tensor, Tensor], list[ExampleGradients]]
-"""Gradients from parameters [S, ...], records [S, B, ...] and targets [S, B]."""
-
-
-def clipping(gradients: GradientsOf) -> ClippedGradients:
+def clipped_sums(
+    gradients: Sequence[ExampleGradients],
+    parameters: Sequence[Tensor],
+    clip: Tensor,
+    counted: Tensor,
+) -> list[Tensor]:
     """Sums gradients, each scaled down to at most a norm over all parameters.
 
-    The sum is NaN if the norm of a gradient is not finite.
+    The sum is NaN if the norm of a gradient is not finite. See `ClippedGradients`.
+    """
+    squares = [own.squares() for own in gradients]
+    norms = sum(squares[1:], squares[0]).sqrt()
+    largest = clip[:, None]
+    # A gradient of infinite norm must not vanish: like a NaN, it makes the sum NaN.
+    weight = counted * (largest / torch.maximum(norms, largest)) + 0 * norms
+    return [
+        own.sums(weight).reshape(parameter.shape)
+        for own, parameter in zip(gradients, parameters, strict=True)
+    ]
+
+
+class Tape:
+    """Dense layers of a forward pass, in the order of their parameters."""
+
+    def __init__(self) -> None:
+        """Creates an empty tape."""
+        self._layers: list[tuple[Tensor, Tensor, bool]] = []
+
+    def dense(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Computes x w + b, shape [S, B, out].
+
+        Args:
+            x: Inputs, shape [S, B, in].
+            weight: Shape [S, in, out].
+            bias: Shape [S, 1, out].
+        """
+        y = x @ weight if bias is None else dense(x, weight, bias)
+        self._layers.append((x.detach(), y, bias is not None))
+        return y
+
+    def gradients(self, losses: Tensor) -> list[ExampleGradients]:
+        """Gradients of losses [S, B] by parameter.
+
+        The backward pass ends at the outputs of layers, so that no parameter gets a gradient.
+        """
+        slopes = torch.autograd.grad(
+            losses, [y for _, y, _ in self._layers], torch.ones_like(losses)
+        )
+        found: list[ExampleGradients] = []
+        for (x, _, has_bias), slope in zip(self._layers, slopes, strict=True):
+            found += [Products(x, slope), Materialised(slope)][: 1 + has_bias]
+        return found
+
+
+def dense_gradients(
+    forward: Callable[[Tape, Sequence[Tensor], Tensor], Tensor], loss: Loss
+) -> ClippedGradients:
+    """Takes clipped gradients of networks whose layers are all dense.
+
+    Args:
+        forward: From a tape, parameters [S, ...] and records [S, B, ...] to outputs [S, B, q].
+        loss: Loss of each record.
     """
 
-    @torch.no_grad()
-    def clipped_gradients(
+    def clipped(
         parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
     ) -> list[Tensor]:
-        each = gradients(parameters, x, y)
-        squares = [own.squares() for own in each]
-        norms = sum(squares[1:], squares[0]).sqrt()
-        largest = clip[:, None]
-        # A gradient of infinite norm must not vanish: like a NaN, it makes the sum NaN.
-        weight = counted * (largest / torch.maximum(norms, largest)) + 0 * norms
-        return [
-            own.sums(weight).reshape(parameter.shape)
-            for own, parameter in zip(each, parameters, strict=True)
-        ]
+        tape = Tape()
+        leaves = [parameter.detach().requires_grad_() for parameter in parameters]
+        with torch.enable_grad():
+            losses = loss(forward(tape, leaves, x), y)
+        with torch.no_grad():
+            return clipped_sums(tape.gradients(losses), parameters, clip, counted)
 
-    return clipped_gradients
+    return clipped

@@ -206,7 +206,7 @@ def test_private_modules_train_the_same_in_a_stack_and_one_by_one(model, folder,
     own = private(**(fields if model == "residual" else {}))
     stacked, request = fit_modules(own)
     note = ModuleTrainer().notes(request)
-    assert note == "modules were stacked; ghost clipping"
+    assert note == "modules were stacked"
     monkeypatch.setattr(ModuleSource, "obstacle", lambda job: "by request")
     np.testing.assert_allclose(stacked, fit_modules(own)[0], rtol=1e-3, atol=1e-3)
     assert np.ptp(stacked[:, 0], axis=0).max() > 0.01

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from privnets.differential_privacy.per_example import clipping
-from privnets.differential_privacy.tape import Tape, tape_gradients
+from privnets.differential_privacy.per_example import Tape, dense_gradients
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import GRADIENT_TOLERANCE, MAX_NEWTON_UNKNOWNS, Logistic
 from privnets.membership.models.shared import ModelBatch, SharedTrainer, with_reference_class
@@ -44,7 +43,7 @@ class LogisticTrainer(SharedTrainer):
         if batch.config.private_mechanism == "dp_sgd":
             outputs = 1 if batch.classes == 2 else batch.classes
             start = batch.x.new_zeros(len(batch.x), batch.x.shape[-1], outputs)
-            return fit_privately(batch, [start], clipping(tape_gradients(_on_tape, _losses)))
+            return fit_privately(batch, [start], dense_gradients(_on_tape, _losses))
         weights, converged = fit_logistic(
             batch.x, batch.y.long(), batch.classes, batch.weight_decay
         )

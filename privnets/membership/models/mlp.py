@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from privnets import data
-from privnets.differential_privacy.per_example import clipping
-from privnets.differential_privacy.tape import Tape, tape_gradients
+from privnets.differential_privacy.per_example import Tape, dense_gradients
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import Mlp
 from privnets.membership.models.leakage_penalty import output_leakage
@@ -40,9 +39,7 @@ class MlpTrainer(SharedTrainer):
         ]
         flat = torch.cat(initial).to(device).float()
         if config.private_mechanism == "dp_sgd":
-            return fit_privately(
-                batch, network.unpack(flat), clipping(tape_gradients(_on_tape, _losses))
-            )
+            return fit_privately(batch, network.unpack(flat), dense_gradients(_on_tape, _losses))
         decay, rates = batch.weight_decay.float(), batch.learning_rate.float()
         penalty = _leakage_penalty(batch) if batch.references is not None else None
         data = batch.x.float(), batch.y.float()

@@ -113,7 +113,7 @@ def loss_gradients(stack: StackInTraining, x: Tensor, y: Tensor) -> list[Tensor]
 
 def private_gradients(
     stack: StackInTraining, x: Tensor, y: Tensor, batch: int = 0
-) -> tuple[ClippedGradients, str]:
+) -> ClippedGradients:
     """Clipped gradients for DP-SGD, tried on records [n, ...]; see `clipped_gradients`."""
     models = len(stack.parameters[0])
     few = x.expand(models, *x.shape), y.expand(models, *y.shape)

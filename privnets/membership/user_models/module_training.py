@@ -76,19 +76,9 @@ class ModuleTrainer(OutputTrainer):
         return max(2, min(most, numbers // (parameters + inputs)))
 
     def notes(self, request: OutputRequest) -> str:
-        """Whether modules were stacked, why not, and how DP-SGD clipped gradients."""
-        source = ModuleJob.make(request, str(request.universe.x.device)).source
-        reason = source.obstacle()
-        note = f"modules were trained one by one: {reason}" if reason else "modules were stacked"
-        if not source.is_private:
-            return note
-        device, modules = str(source.x.device), [source.module(j) for j in (0, 1)]
-        if reason:
-            stack = StackInTraining.alone(modules[0], device)
-        else:
-            stack = StackInTraining.of(modules, device)
-        _, how = private_gradients(stack, *source.few())
-        return f"{note}; {how}"
+        """Whether modules were stacked, and why not."""
+        reason = ModuleJob.make(request, str(request.universe.x.device)).source.obstacle()
+        return f"modules were trained one by one: {reason}" if reason else "modules were stacked"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +120,6 @@ class ModuleJob:
     ) -> None:
         source, config = self.source, self.source.config
         recipe = source.reference.training
-        gradients, _ = private_gradients(stack, *source.few())
         one = torch.ones(len(models), device=source.x.device)
         schedule = PrivateSchedule(
             recipe.steps,
@@ -144,7 +133,7 @@ class ModuleJob:
         members = self.request.design.sets[models.start : models.stop].astype(np.int64)
         train_privately(
             make_optimiser(stack, recipe),
-            gradients,
+            private_gradients(stack, *source.few()),
             source.x,
             source.y,
             schedule,

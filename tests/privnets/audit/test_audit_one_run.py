@@ -12,8 +12,7 @@ from scipy.stats import binom
 from privnets.audit.one_run import epsilon_of_guesses, one_run_epsilon
 from privnets.differential_privacy.accounting import noise_multiplier_for
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
-from privnets.differential_privacy.per_example import clipping
-from privnets.differential_privacy.tape import tape_gradients
+from privnets.differential_privacy.per_example import dense_gradients
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 
@@ -121,7 +120,7 @@ def _audited_bounds(epsilon: float, seeds: int) -> list[float]:
     optimiser = StackedAdam([torch.zeros(seeds, features, 1)], torch.full((seeds,), 0.05))
     train_privately(
         optimiser,
-        clipping(tape_gradients(lambda tape, p, rows: tape.dense(rows, p[0]), losses)),
+        dense_gradients(lambda tape, p, rows: tape.dense(rows, p[0]), losses),
         x * present,
         y,
         schedule,

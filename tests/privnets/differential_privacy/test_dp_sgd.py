@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, poisson_batches, train_privately
-from privnets.differential_privacy.per_example import clipping
-from privnets.differential_privacy.tape import tape_gradients
+from privnets.differential_privacy.per_example import dense_gradients
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 
@@ -37,7 +36,7 @@ def _train(seeds: list[int], schedule: PrivateSchedule) -> list[Tensor]:
     start = [torch.zeros(len(seeds), 4, 1), torch.zeros(len(seeds), 1, 1)]
     optimiser = StackedAdam(start, torch.full((len(seeds),), 0.05))
     randoms = [generator(seed, "test") for seed in seeds]
-    gradients = clipping(tape_gradients(_linear, _squared_error))
+    gradients = dense_gradients(_linear, _squared_error)
     train_privately(optimiser, gradients, x, y, schedule, randoms)
     return optimiser.parameters
 
