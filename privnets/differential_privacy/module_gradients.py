@@ -47,10 +47,10 @@ _HOOK_ADVICE: Final = "DP-SGD clips gradients of single records, without hooks; 
 _TRIED_RECORDS: Final = 4
 # Largest difference of gradients, relative to their norm; 16-bit operations have errors of 0.01.
 _TOLERANCE: Final = 0.03
-# Numbers of per-example gradients held at once, of all models; larger ones exceed a CPU's cache.
-_CPU_NUMBERS, _GPU_NUMBERS = 2**21, 2**27
+# Numbers of per-example gradients held at once, of all models.
+_CPU_NUMBERS, _GPU_NUMBERS = 2**23, 2**27
 # Records whose activations are held at once: of each model on a CPU, of all on a GPU.
-_CPU_RECORDS, _GPU_RECORDS = 256, 4096
+_CPU_RECORDS, _GPU_RECORDS = 512, 4096
 
 Numbered: TypeAlias = Mapping[int, Tensor]
 """Tensors of some parameters, by their numbers."""
