@@ -379,10 +379,11 @@ def _mapped_call(
 
 
 def _agree(found: Sequence[Tensor], right: Sequence[Sequence[Tensor]]) -> bool:
-    """Whether gradients of stacked models equal those of each, up to rounding."""
-    floor = 1e-4 * torch.stack([g.norm() for own in right for g in own]).norm()
-    return all(
-        bool((sums[i].view_as(g) - g).norm() <= _TOLERANCE * torch.maximum(g.norm(), floor))
+    """Whether gradients of stacked models equal those of each, up to rounding; NaN equals any."""
+    norms = torch.stack([g.norm() for own in right for g in own])
+    floor = 1e-4 * norms.nan_to_num(0, 0, 0).norm()
+    return not any(
+        bool((sums[i].view_as(g) - g).norm() > _TOLERANCE * torch.maximum(g.norm(), floor))
         for i, own in enumerate(right)
         for sums, g in zip(found, own, strict=True)
     )
