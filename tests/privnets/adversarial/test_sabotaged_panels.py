@@ -142,7 +142,9 @@ def test_attackers_that_learn_nothing_from_raw_data_are_flagged(release, tmp_pat
     assert "flag/attacker_fails_on_raw_data" in _flags(replace(release, original=Evidence(*splits)))
 
 
-def test_exchanged_labels_are_flagged(release):
+def test_exchanged_labels_are_flagged(release, monkeypatch):
+    # Of a sample, logistic regression guesses a constant, which is not below the floor.
+    monkeypatch.setitem(PROFILES, "quick", replace(PANEL, records=10_000))
     mislabelled = _with_secrets(release.released, lambda secret: 1 - secret)
     assert "flag/attacker_below_floor" in _flags(replace(release, released=mislabelled))
 
