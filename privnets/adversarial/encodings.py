@@ -24,9 +24,9 @@ from privnets.adversarial.released_columns import (
 from privnets.data import UserFormError
 from privnets.data.faces import centre_square
 from privnets.references.columns import is_number
-from privnets.references.data import MissingValues, TableFormat
 from privnets.references.problems import Range
 from privnets.references.table_files import STANDARD, read_frame
+from privnets.references.table_format import MissingValues, TableFormat
 from privnets.references.tables import require_columns
 
 if TYPE_CHECKING:

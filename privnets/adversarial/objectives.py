@@ -1,4 +1,4 @@
-"""Objectives of releasers: their interface, the two of the papers, and those that packages add.
+"""Objectives of releasers: their interface and their registry.
 
 An objective answers what planning needs; its loss, and torch with it, load with the first game.
 """
@@ -90,49 +90,12 @@ class Objective(ABC):
         return {}
 
 
-class AlphaObjective(Objective):
-    """Distortion less a multiple of the adversary's conditional entropy (arXiv 2310.18241)."""
-
-    name = "alpha"
-    fields = frozenset({"privacy_weight", "gradient", "distortion_weight", "utility_weight"})
-
-    def loss(
-        self,
-        configs: Sequence[AdversarialConfig],
-        log_prior: Tensor,
-        complete: Collection[str] = (),
-    ) -> Loss:
-        """See `losses.AlphaLoss`."""
-        from privnets.adversarial.training.losses import AlphaLoss  # imports torch
-
-        return AlphaLoss(configs, log_prior, complete)
-
-
-class SquaredKLObjective(Objective):
-    """Squares of the utility lost and of the secret leaked (ICLR 2019 submission, eq. 8)."""
-
-    name = "squared-kl"
-    fields = frozenset({"tradeoff", "estimator", "squaring", "distortion_weight"})
-    compares_with_raw = True
-
-    def loss(
-        self,
-        configs: Sequence[AdversarialConfig],
-        log_prior: Tensor,
-        complete: Collection[str] = (),
-    ) -> Loss:
-        """See `losses.SquaredKLLoss`."""
-        from privnets.adversarial.training.losses import SquaredKLLoss  # imports torch
-
-        return SquaredKLLoss(configs, log_prior, complete)
-
-
 OBJECTIVES: Final[Registry[Objective]] = Registry(
     "objective",
     "privnets.objectives",
     "privnets.adversarial.objectives:Objective",
     {
-        "alpha": "privnets.adversarial.objectives:AlphaObjective",
-        "squared-kl": "privnets.adversarial.objectives:SquaredKLObjective",
+        "alpha": "privnets.adversarial.published_objectives:AlphaObjective",
+        "squared-kl": "privnets.adversarial.published_objectives:SquaredKLObjective",
     },
 )

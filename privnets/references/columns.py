@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from privnets.data.files import UserFormError
-from privnets.references.data import TableFormat
 from privnets.references.table_files import EXACT, NOT_AVAILABLE, TRUTHS
+from privnets.references.table_format import TableFormat
 
 Kind = Literal["numbers", "categories", "truth values", "dates", "others"]
 

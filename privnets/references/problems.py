@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from privnets.config import UserForm
 from privnets.data import UserFormError
 from privnets.points import Scalar
-from privnets.references.data import Names, TableAttributes, TableFormat
+from privnets.references.table_format import Names, TableAttributes, TableFormat
 
 SequenceForm = Literal["joint", "sum"]
 

@@ -21,7 +21,7 @@ import pyarrow.csv as arrow
 import pyarrow.parquet as pq
 
 from privnets.data.files import UserFormError
-from privnets.references.data import MAX_BYTES, TableFormat
+from privnets.references.table_format import MAX_BYTES, TableFormat
 
 NOT_AVAILABLE: Final = (
     *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan"),

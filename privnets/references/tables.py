@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -27,8 +27,11 @@ from privnets.references.columns import (
     require_distinct_classes,
     text_remarks,
 )
-from privnets.references.data import OwnArrays, RawTableReference, TableAttributes, TableReference
 from privnets.references.table_files import EXACT, is_unnamed, read_frame
+from privnets.references.table_format import TableAttributes
+
+if TYPE_CHECKING:
+    from privnets.references.data import OwnArrays, TableReference
 
 _MAX_CLASSES: Final = 20
 """Whole numbers with more distinct values are a regression target, unless the task is given."""
@@ -101,7 +104,7 @@ class TableSource(_OwnSource):
         columns, categorical = frame.drop(columns=reference.target), reference.categorical
         known = [name for name in categorical if name in columns]
         raw = columns.astype(dict.fromkeys(known, "category"))
-        is_raw = isinstance(reference, RawTableReference)
+        is_raw = reference.keeps_raw_columns
         remarks = reading_remarks(raw, reference) if is_raw else ()
         self.raw = RawRecords(raw, target.to_numpy(), remarks)
         most = None if is_raw else _MAX_CATEGORIES
@@ -361,7 +364,7 @@ def known_records(
         expected = "a column of values" + ("" if empty[0] in uses else "; list it under ignore")
         given = f"{empty[0]!r} without any value"
         raise UserFormError(uses.get(empty[0], "columns"), given, expected)
-    is_raw = isinstance(reference, RawTableReference)
+    is_raw = reference.keeps_raw_columns
     other, unfit = ("keep", "replace") if is_raw else ("replace", "keep")
     if reference.missing == unfit:
         form = "raw" if is_raw else "encoded"

@@ -27,8 +27,9 @@ from privnets.registry import is_own_experiment
 from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result
 from sweeps.analysis.text import format_count
+from sweeps.report.figures import FRONT_PICTURE
 from sweeps.report.headline import headline
-from sweeps.report.summary import FRONT_PICTURE, copy_summary_files
+from sweeps.report.summary import copy_summary_files
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import PAGE_FILE, Manifest
 from sweeps.store.reader import PointReader

@@ -29,11 +29,11 @@ from sweeps.errors import InputError
 from sweeps.planning.continuation import names_user_files
 from sweeps.report.contents import ReportContents
 from sweeps.report.explorer import explorer_data
+from sweeps.report.figures import FIGURE_FILES, FRONT_PICTURE
 from sweeps.report.figures.metrics import fronts_figure
 from sweeps.report.figures.png import figure_png
 from sweeps.report.figures.traces import figure_json, plotly_script
 from sweeps.report.findings import settings_table
-from sweeps.report.summary import FIGURE_FILES, FRONT_PICTURE
 from sweeps.report.tables import flag_warnings
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_runs_page

@@ -10,10 +10,9 @@ from tempfile import TemporaryDirectory
 
 from sweeps.analysis.results import Result
 from sweeps.report.display import load_plots
+from sweeps.report.figures import FIGURE_FILES, FRONT_PICTURE
 from sweeps.store.ledger import Ledger
 
-FIGURE_FILES = ("tradeoff.png", "releases.png", "week.png", "information-plane.png")
-FRONT_PICTURE = "front.png"
 SUMMARY_FILES = ("points.parquet", "front.parquet", FRONT_PICTURE, "report.html", *FIGURE_FILES)
 """Names of all files of a summary; a sweep has the figures that its data allow."""
 

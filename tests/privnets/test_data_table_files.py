@@ -14,8 +14,9 @@ from pydantic import ValidationError
 import privnets
 from privnets import data
 from privnets.audit.inputs import AuditError
-from privnets.references.data import TableFormat, TableReference
+from privnets.references.data import TableReference
 from privnets.references.table_files import STANDARD, read_frame
+from privnets.references.table_format import TableFormat
 from privnets.references.user_files import set_folder
 
 RECORDS = 40

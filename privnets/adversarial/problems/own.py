@@ -45,7 +45,7 @@ from privnets.references.columns import (
     require_distinct_classes,
     text_remarks,
 )
-from privnets.references.data import TableFormat, digest_of
+from privnets.references.data import digest_of
 from privnets.references.problems import (
     ImageProblemReference,
     LabelledReference,
@@ -53,6 +53,7 @@ from privnets.references.problems import (
     TableProblemReference,
 )
 from privnets.references.table_files import read_frame
+from privnets.references.table_format import TableFormat
 from privnets.references.tables import (
     category_texts,
     class_labels,

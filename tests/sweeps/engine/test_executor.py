@@ -20,7 +20,8 @@ import tracking
 from sweeps.analysis.results import Result, open_result
 from sweeps.engine.executor import RunOutcome, execute
 from sweeps.errors import InputError
-from sweeps.report.summary import FIGURE_FILES, SUMMARY_FILES, write_summary
+from sweeps.report.figures import FIGURE_FILES
+from sweeps.report.summary import SUMMARY_FILES, write_summary
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
 from sweeps.store.status import SweepStatus

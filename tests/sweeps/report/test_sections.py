@@ -21,9 +21,10 @@ from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifac
 from synthetic_sweep import HOSTILE, SyntheticSweep, hostile_sweep
 
 from sweeps.report.contents import ReportContents
+from sweeps.report.figures import FIGURE_FILES
 from sweeps.report.figures.traces import figure_json
 from sweeps.report.page import write_report
-from sweeps.report.summary import FIGURE_FILES, copy_summary_files, write_summary
+from sweeps.report.summary import copy_summary_files, write_summary
 from sweeps.store.ledger import Ledger
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
