@@ -45,7 +45,7 @@ from sweeps.report.figures.traces import (
     SEARCHED,
     SYMBOLS,
     Description,
-    Panel,
+    Plot,
     axis_limits,
     panel_figure,
     plotly_page,
@@ -137,7 +137,7 @@ def front_figure(
                 hover = [f"{metric_label(bound)}: {format_number(value)}" for value in own[bound]]
                 style = {"symbol": "diamond", "hollow": True, "size": 10, "hover": hover}
                 traces.append(trace(own[across], own[up], BOUND, BLUE, **style))
-        panels.append(Panel(x_axis, y_axis, traces))
+        panels.append(Plot(x_axis, y_axis, traces))
     return panel_figure(panels, columns=3, panel_height=420)
 
 
@@ -186,7 +186,7 @@ def fronts_figure(points: Mapping[str, pd.DataFrame], objectives: Objectives) ->
             hover = [f"{name}\n{text}" for text in texts]
             traces.append(points_trace(front, x, y, hover, f"{name} ({len(front)})", **style))
         x_axis, y_axis = (metric_axis(every, metric, objectives) for metric in (x, y))
-        panels.append(Panel(x_axis, y_axis, traces))
+        panels.append(Plot(x_axis, y_axis, traces))
     return panel_figure(panels, panel_height=420)
 
 
@@ -250,6 +250,6 @@ def field_figure(
                 yield trace(own[_POSITION], own[bound], **style)
 
     return panel_figure(
-        [Panel(axis, metric_axis(placed, m, objectives), [*draw(m)]) for m in metrics],
+        [Plot(axis, metric_axis(placed, m, objectives), [*draw(m)]) for m in metrics],
         panel_height=330,
     )

@@ -23,7 +23,7 @@ from sweeps.report.figures.curves import CurveSet, field_numbers, label_point, s
 from sweeps.report.figures.traces import (
     GREY,
     Description,
-    Panel,
+    Plot,
     axis,
     legend_entry,
     panel_figure,
@@ -99,7 +99,7 @@ def information_plane(result: Result, curves: CurveSet) -> Description | None:
         )
         hidden = f" ({len(part)} of {len(whole):,} points)" if len(part) < len(whole) else ""
         title = f"dependence = {dependence:g}{hidden}"
-        panels.append(Panel(x_axis, y_axis, [*traces, *legend], title, square=True))
+        panels.append(Plot(x_axis, y_axis, [*traces, *legend], title, square=True))
     return panel_figure(panels, columns=3, panel_height=400)
 
 

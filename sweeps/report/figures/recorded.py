@@ -12,7 +12,7 @@ from plotly.colors import qualitative
 from privnets.points import TradeoffPoint
 from privnets.statistics.intervals import LEVEL, student_quantile
 from sweeps.report.figures.axes import ramp
-from sweeps.report.figures.traces import DASHES, Description, Panel, axis, panel_figure, trace
+from sweeps.report.figures.traces import DASHES, Description, Plot, axis, panel_figure, trace
 
 ROC, ATTACKER = "roc/", "attacker/"
 
@@ -52,7 +52,7 @@ def roc_figure(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> De
             )
             traces += _band_traces(point, name, label, color, **style)
         if len(traces) > 1:
-            panels.append(Panel(x_axis, y_axis, traces, titles[point.point_id]))
+            panels.append(Plot(x_axis, y_axis, traces, titles[point.point_id]))
     return panel_figure(panels) if panels else None
 
 
@@ -88,7 +88,7 @@ def _lines_figure(
         y_axis = axis(f"{owner.replace('_', ' ')}{_KINDS.get(kind, f' {kind}')}".strip())
         ids = [(point, point.point_id) for point in points]
         traces = [t for p, i in ids for t in _band_traces(p, name, titles[i], colors[i])]
-        panels.append(Panel(x_axis, y_axis, traces))
+        panels.append(Plot(x_axis, y_axis, traces))
     return panel_figure(panels, panel_height=260) if panels else None
 
 

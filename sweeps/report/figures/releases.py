@@ -26,7 +26,7 @@ from sweeps.report.figures.traces import (
     GREY,
     ORANGE,
     Description,
-    Panel,
+    Plot,
     axis,
     panel_figure,
     trace,
@@ -236,7 +236,7 @@ def week_figure(points: Sequence[ChosenPoint[pd.DataFrame]]) -> Description | No
             heights = np.insert(week[name].to_numpy().repeat(2), breaks, np.nan)
             traces.append(trace(times, heights, name, color, line="solid", width=width))
         title = chosen.caption.replace(":\n", ": ")
-        panels.append(Panel(axis("", date=True), axis("power, W", limits=limits), traces, title))
+        panels.append(Plot(axis("", date=True), axis("power, W", limits=limits), traces, title))
     return panel_figure(panels, columns=1, panel_height=200) if panels else None
 
 

@@ -178,7 +178,7 @@ def axis_limits(own: Description) -> tuple[float, float] | None:
     return (10**low, 10**high) if own.get("type") == "log" else (low, high)
 
 
-class Panel(NamedTuple):
+class Plot(NamedTuple):
     """Axes of a panel and its traces in drawing order; `square` gives both axes one scale."""
 
     x: Description
@@ -189,7 +189,7 @@ class Panel(NamedTuple):
 
 
 def panel_figure(
-    panels: Sequence[Panel],
+    panels: Sequence[Plot],
     *,
     columns: int = 2,
     panel_height: int = 380,
@@ -239,7 +239,7 @@ def panel_figure(
     return {"data": data, "layout": layout | ({"annotations": titles} if titles else {})}
 
 
-def _arrows(panel: Panel) -> Iterator[Description]:
+def _arrows(panel: Plot) -> Iterator[Description]:
     """Arrows at the edges where intervals go on, and where markers lie beyond them.
 
     Points that were only searched have none.
@@ -271,7 +271,7 @@ def _arrows(panel: Panel) -> Iterator[Description]:
                     yield trace(x, y, BEYOND, color, symbol=symbol, hollow=True, hover=said)
 
 
-def _is_in_view(panel: Panel, own: Description) -> bool:
+def _is_in_view(panel: Plot, own: Description) -> bool:
     """Whether some point of a trace, or of a line through it, may lie within a panel's axes."""
     for key, shown in (("x", panel.x), ("y", panel.y)):
         if (limits := axis_limits(shown)) is not None:

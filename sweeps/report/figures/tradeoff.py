@@ -44,7 +44,7 @@ from sweeps.report.figures.traces import (
     SYMBOLS,
     TRIVIAL,
     Description,
-    Panel,
+    Plot,
     axis_limits,
     legend_entry,
     panel_figure,
@@ -106,7 +106,7 @@ def tradeoff_figure(
         if is_flagged(points).any():
             traces.append(legend_entry(FLAGGED, **_RING))
         is_log = x_axis.get("type") == "log"
-        panels.append(Panel(x_axis, y_axis, [*traces, *_raw_data(rows, x, y, log=is_log)]))
+        panels.append(Plot(x_axis, y_axis, [*traces, *_raw_data(rows, x, y, log=is_log)]))
     return panel_figure(panels, panel_height=440, side_legend=True) if panels else None
 
 
