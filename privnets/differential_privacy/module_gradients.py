@@ -138,7 +138,7 @@ class _DenseLayers(TorchFunctionMode):
 
     Attributes:
         inputs: Inputs of these layers, by the number of the weight.
-        calls: For each other weight, by its id, whether each input is a single vector.
+        calls: For each weight, by its id, whether each input is a single vector.
     """
 
     def __init__(self, weights: Numbered, shifts: Numbered) -> None:
@@ -159,9 +159,9 @@ class _DenseLayers(TorchFunctionMode):
         return compute(*args, **(kwargs or {}))
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        self.calls[id(weight)].append(input.numel() == input.shape[-1])
         number = self._numbers.get(id(weight))
         if number is None:
-            self.calls[id(weight)].append(input.numel() == input.shape[-1])
             return functional.linear(input, weight, bias)
         self.inputs[number] = input.flatten().to(weight.dtype)
         output = functional.linear(input, weight.detach(), bias)
@@ -277,6 +277,11 @@ class _Call:
         with _DenseLayers(weights, shifts) as layers:
             own = [parameters[i] for i in range(len(parameters))]
             outputs, after = self.outputs(own, constants, x[None])
+        if any(layers.calls[id(weight)] != [True] for weight in weights.values()):
+            raise ValueError(
+                "a dense layer is called otherwise than in the first pass; DP-SGD needs a module "
+                "that calls each layer as often, and for as many vectors, in all passes."
+            )
         return self.loss(outputs[None], y[None, None]).sum(), (layers.inputs, after)
 
     @cached_property

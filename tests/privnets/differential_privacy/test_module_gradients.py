@@ -578,6 +578,36 @@ def test_a_step_that_changes_a_buffer_by_records_for_the_first_time_fails():
     assert not buffers["centre"].any()
 
 
+def _twice(module, x):
+    return module.last(module.first(module.first(x)))
+
+
+def _at_two_positions(module, x):
+    return module.last(module.first(torch.stack([x, 2 * x], 1)).sum(1))
+
+
+def _not_at_all(module, x):
+    return module.last(x)
+
+
+@pytest.mark.parametrize("later", [_twice, _at_two_positions, _not_at_all])
+def test_a_step_that_calls_a_dense_layer_otherwise_than_the_first_fails(later):
+    """The gradient of such a layer would not be the product that the first pass found."""
+
+    def forward(module, x):
+        module.steps += 1
+        return later(module, x) if module.steps > 1 else module.last(module.first(x))
+
+    parts = {"first": _linear(6, 6), "last": _linear(6, 3)}
+    make = _make(forward, steps=lambda: nn.Buffer(torch.zeros(())), **parts)
+    modules, x, y = _stacked(make, (6,))
+    modules[0].steps.zero_()
+    step, _ = _private(modules[0], x, y)
+    step(x[:1])
+    with pytest.raises(ValueError, match="a dense layer is called otherwise"):
+        step(x[:1])
+
+
 def test_a_buffer_of_nan_is_not_a_change():
     parts = {"last": _linear(6, 3), "unset": lambda: nn.Buffer(torch.full((2,), torch.nan))}
     modules, x, y = _stacked(_make(lambda module, x: module.last(x), **parts), (6,))
