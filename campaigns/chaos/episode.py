@@ -32,8 +32,11 @@ _TRY_SECONDS = 8.0
 _DRIVER_END_SECONDS = 90.0
 _MOST_SECONDS = 1500.0
 _SILENT_SECONDS = 18.0
-# Messages about a lost head, and about a head that is down when a driver starts.
-_HEAD_GONE = ("the head of Ray at", "no Ray answers at", "the server at")
+# Messages about a lost head, and about a head or a server that is down when a driver starts.
+_HEAD_GONE = (
+    *("the head of Ray at", "no Ray answers at", "the server at"),
+    "no MLflow server answers at",
+)
 _NOT_PUBLISHED = "When the tracking server answers again"
 
 
