@@ -56,11 +56,12 @@ def _check_in_sweeps(attack: Attack) -> str | None:
         score = score_guesses(guesses, trials.member, shared_models=False)
         if shift == 0:
             limit = 4 * score.advantage.error + 1e-12
-            assert abs(score.advantage.value) <= limit, "an advantage without leakage"
+            value = score.advantage.value
+            assert abs(value) <= limit, f"advantage {value:.3f} in a sweep without leakage"
         else:
             auc, advantage = score.auc.value, score.advantage.value
-            assert auc > 0.9, f"AUC {auc:.3f} with strong leakage"
-            assert advantage > 0.3, f"advantage {advantage:.3f} with strong leakage"
+            assert auc > 0.9, f"AUC {auc:.3f} in a sweep with strong leakage"
+            assert advantage > 0.3, f"advantage {advantage:.3f} in a sweep with strong leakage"
     return None
 
 
@@ -88,9 +89,12 @@ def _check_in_audits(attack: Attack) -> str | None:
         assert scores.shape == models.target_member.shape, "one score for each trial is needed"
         area = ScoredTrials(scores, models.target_member).area()
         if not leaks:
-            assert abs(area.value - 0.5) <= 2 * (area.high - area.value), "an AUC without leakage"
+            assert abs(area.value - 0.5) <= 2 * (area.high - area.value), (
+                f"AUC {area.value:.3f} in an audit without leakage; "
+                "is the judged model among its own references (`References.left_out`)?"
+            )
         else:
-            assert area.value > 0.85, f"AUC {area.value:.3f} with strong leakage"
+            assert area.value > 0.85, f"AUC {area.value:.3f} in an audit with strong leakage"
     return None
 
 
