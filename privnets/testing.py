@@ -234,8 +234,8 @@ def check_objective(objective: Objective, problem: str = "digits") -> None:
 
     Two games of a few steps, with other values in every field that the objective reads, run
     together, then by themselves. One of them also continues from a saved state after the other has
-    left the stack. The releasers must be equal up to rounding. `measure` must return the declared
-    metrics of made-up guesses.
+    left the stack. The releasers must be equal up to rounding. Every network must train. `measure`
+    must return the declared metrics of made-up guesses.
     """
     given = {"problem": problem, "objective": objective.name, "steps": 6, "batch_size": 16}
     numbers = sorted(objective.fields & AdversarialConfig.stackable)
@@ -251,7 +251,14 @@ def check_objective(objective: Objective, problem: str = "digits") -> None:
         return Game(PROBLEMS.get(problem), chosen, *load_pool(PROBLEMS.get(problem), chosen, "cpu"))
 
     together = start([0, 1])
+    initial = together.state()
     assert not together.advance(3), "a game diverged within three steps"
+    trained = {key: tensor for key, tensor in together.state().items() if ".parameter." in key}
+    untrained = [key for key, tensor in trained.items() if torch.equal(tensor, initial[key])]
+    assert not untrained, (
+        f"{', '.join(untrained)} do not train; "
+        "does the loss have the cross-entropy of `step.utility`, which trains the utility network?"
+    )
     for member in (0, 1):
         alone = start([member])
         alone.advance(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,16 @@ def test_an_objective_whose_members_share_a_weight_is_found(added, monkeypatch):
 
     monkeypatch.setattr(type(added), "loss", of_first)
     with pytest.raises(AssertionError, match="depends on its stack"):
+        check_objective(added)
+
+
+def test_an_objective_that_does_not_train_the_utility_network_is_found(added, monkeypatch):
+    loss = sys.modules["added"].KLToPriorLoss
+    call = loss.__call__
+    monkeypatch.setattr(
+        loss, "__call__", lambda self, step: call(self, replace(step, utility=None))
+    )
+    with pytest.raises(AssertionError, match=r"utility\.parameter.* do not train"):
         check_objective(added)
 
 
