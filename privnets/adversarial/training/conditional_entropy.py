@@ -43,8 +43,8 @@ class ConditionalEntropy:
 
         Of a sequence's steps, `joint` is the entropy of all, exact if they are conditionally
         independent (eq. 7); `sum` adds the steps' entropies. In `joint` a record's known steps
-        stand for all of its steps: records with fewer of them would weigh more above order 1, and
-        less below. If no secret is missing, `is_complete` saves to look for them.
+        stand for all of its steps. Otherwise records with fewer known steps would weigh more above
+        order 1, and less below. `is_complete` says that no secret is missing, which saves to look.
         """
         self._form, self._sequence, self._is_complete = form, sequence, is_complete
         # On the logits' device: an index from the host would be copied there in every step.
