@@ -557,6 +557,22 @@ def test_buffers_that_no_record_changes_may_change_once_in_a_step(forward):
     assert buffers["steps"].item() == 3
 
 
+def test_records_in_several_chunks_add_up_and_change_buffers_once():
+    """A CPU takes at most 512 records at once."""
+    parts = {"last": _linear(6, 3), "steps": lambda: nn.Buffer(torch.zeros(()))}
+    module, count = _make(_counting_in_place, **parts)(), 1025
+    x, y = torch.randn(1, count, 6), torch.randint(0, 3, (1, count))
+    parameters, buffers = stack_states([module], "cpu")
+    clipped = clipped_gradients(module, parameters, buffers, x, y, record_losses)
+    weights = torch.rand(1, count)
+    sums = clipped(parameters, x, y, torch.full((1,), 1e6), weights)
+    assert buffers["steps"].item() == 1
+    losses = functional.cross_entropy(module(x[0]), y[0], reduction="none")
+    expected = torch.autograd.grad((weights[0] * losses).sum(), list(module.parameters()))
+    for found, right in zip(sums, expected, strict=True):
+        torch.testing.assert_close(found[0], right, rtol=1e-4, atol=1e-4)
+
+
 def test_a_step_that_changes_a_buffer_by_records_for_the_first_time_fails():
     def forward(module, x):
         module.steps += 1
