@@ -209,7 +209,7 @@ def _check_options(
         ("family", family, family in (None, *FAMILIES), f"one of {', '.join(FAMILIES)}"),
         ("clip", clip, clip is None or _is_between(0, clip, 0.5), "above 0 and below 0.5"),
         ("confidence", confidence, _is_between(0, confidence, 1), "above 0 and below 1"),
-        ("delta", delta, delta == 0 or _is_between(0, delta, 1), "at least 0 and below 1"),
+        ("delta", delta, _is_between(-1, delta, 1) and delta >= 0, "at least 0 and below 1"),
         ("seed", seed, isinstance(seed, Integral) and seed >= 0, "a whole number of at least 0"),
     )
     for name, given, is_valid, expected in checks:

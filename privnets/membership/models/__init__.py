@@ -204,9 +204,8 @@ class SharedModel(TargetModel):
         numbers = config.train_size * (features + widest) * self.cpu_models
         numbers += config.draws * (config.train_size * 4 + config.records * 40)
         training = config.draws * self.seconds_per_model(config, features, classes)
-        ranked = (
-            2 * config.draws * TEST_RECORDS * (classes if classes > 2 else 1)
-        )  # with the trivial
+        # With those of the trivial model, against which utilities are set.
+        ranked = 2 * config.draws * TEST_RECORDS * (classes if classes > 2 else 1)
         seen = min(MAX_COMPONENTS, self.parameters(config, features, classes))
         white_box = config.records * (config.draws + seen) * seen**2 * _COVARIANCE
         trials = config.draws * config.records

@@ -235,6 +235,7 @@ def test_wrong_signals_are_refused(signals: object, member: object, message: str
         ({"family": "white"}, "family must be one of threshold, learned, offline, online"),
         ({"confidence": 95}, "confidence must be above 0 and below 1; got 95"),
         ({"delta": 1.0}, "delta must be at least 0 and below 1; got 1.0"),
+        ({"delta": np.zeros(2)}, "delta must be at least 0 and below 1; got array"),
         ({"shadow": {"loss": SCORE[:3]}, "shadow_member": [1, 0, 1]}, "too few records"),
         ({"shadow": {"loss": SCORE}, "shadow_member": MEMBER}, "shadow signals lack"),
     ],
