@@ -10,6 +10,7 @@ its own bounds.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
@@ -26,13 +27,14 @@ from sweeps.study.spec import Bounds
 Objectives = Mapping[str, Direction]
 
 _MAX_HISTORY_STEPS = 200
+_PROBLEM = re.compile(r"config/(?:dataset|problem)(?:\..+)?")
 _MAX_LISTED = 20
 
 
 def pareto_front(
     points: pd.DataFrame, objectives: Objectives, *, include_flagged: bool = False
 ) -> pd.DataFrame:
-    """Returns the rows that no other row dominates.
+    """Returns the rows that no other row of the same problem dominates.
 
     Args:
         points: One row per point, as `Result.points`.
@@ -47,9 +49,29 @@ def pareto_front(
         ValueError: If the objectives are empty, or a metric or direction is unknown.
     """
     rows = comparable_points(points, objectives, include_flagged=include_flagged)
-    ranks, _ = _ranks(_minimization_values(rows, objectives))
-    nondominated: NDArray[np.bool_] = moocore.is_nondominated(ranks, keep_weakly=True)
-    return rows.loc[nondominated].copy()
+    best = np.zeros(len(rows), dtype=bool)
+    for places in split_by_problem(rows):
+        ranks, _ = _ranks(_minimization_values(rows.iloc[places], objectives))
+        best[places] = moocore.is_nondominated(ranks, keep_weakly=True)
+    return rows.loc[best].copy()
+
+
+def problem_fields(points: pd.DataFrame) -> list[str]:
+    """Fields that state the problem and differ between points: they are no choice of a release.
+
+    They are the data set or problem, and its settings, as `problem.gaussian-mixture.dependence`.
+    """
+    columns = [name for name in map(str, points) if _PROBLEM.fullmatch(name)]
+    kept = [name for name in columns if points[name].astype(str).nunique() > 1]
+    return [name.removeprefix("config/") for name in kept]
+
+
+def split_by_problem(points: pd.DataFrame) -> list[NDArray[np.int64]]:
+    """Places of the points of each problem; points of different problems do not compare."""
+    if not (fields := problem_fields(points)):
+        return [np.arange(len(points))]
+    texts = points[[f"config/{field}" for field in fields]].astype(str)
+    return [np.asarray(places) for places in texts.groupby(list(texts)).indices.values()]
 
 
 def comparable_points(

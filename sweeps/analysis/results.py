@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,7 @@ from sweeps.analysis.pareto import (
     hypervolume,
     meets_constraints,
     pareto_front,
+    split_by_problem,
     worst_values,
 )
 from sweeps.analysis.tables import (
@@ -290,7 +292,8 @@ class Result:
     ) -> pd.DataFrame:
         """The Pareto front, by default on the study's objectives; empty without a defined point.
 
-        Its points are among `candidates`. See `sweeps.pareto_front`. Columns: the objectives with
+        Its points are among `candidates`; each problem or data set of a sweep has a front of its
+        own. See `sweeps.pareto_front`. Columns: the objectives with
         the ends of their 95% intervals, the swept fields as `config/<field>`, and `point_id`; or
         `all` of `points`. Two are added: `front/probability`, of being on the front of the true
         means, and `front/group`, the number of the point's group. Intervals of differences separate
@@ -301,11 +304,14 @@ class Result:
         chosen = objectives or self.objectives
         front = pareto_front(self.candidates, chosen, include_flagged=include_flagged)
         rows = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
-        samples = self.samples(list(chosen), rows["point_id"])
-        probability = front_probabilities(samples, chosen)
-        places = pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"]))
-        front[FRONT_PROBABILITY] = probability[places]
-        front[FRONT_GROUP] = separate_groups(samples.select(places), chosen)
+        front[FRONT_PROBABILITY], front[FRONT_GROUP] = math.nan, 0
+        for problem in split_by_problem(rows):
+            samples = self.samples(list(chosen), rows["point_id"].iloc[problem])
+            own = front["point_id"].isin(samples.point_ids)
+            places = pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"][own]))
+            front.loc[own, FRONT_PROBABILITY] = front_probabilities(samples, chosen)[places]
+            groups = separate_groups(samples.select(places), chosen)
+            front.loc[own, FRONT_GROUP] = front[FRONT_GROUP].max() + groups
         columns = [f"{metric}{end}" for metric in chosen for end in ("", *INTERVAL_SUFFIXES)]
         columns += [f"config/{field}" for field in self.swept_fields]
         columns += [FRONT_PROBABILITY, FRONT_GROUP, "point_id"]

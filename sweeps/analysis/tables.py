@@ -14,6 +14,7 @@ import pandas as pd
 from privnets.contract import Direction
 from privnets.membership.config import MECHANISM_FIELDS, MODELS, PRIVACY_FIELDS
 from privnets.statistics.intervals import Interval
+from sweeps.analysis.pareto import problem_fields
 from sweeps.analysis.text import field_label, format_setting, short_ids
 from sweeps.study.search_space import is_shared
 
@@ -83,7 +84,9 @@ class Table:
 def front_table(
     front: pd.DataFrame, objectives: Mapping[str, Direction], fields: Sequence[str]
 ) -> Table:
-    """Table of a Pareto front, best in the first objective first, with bounds of objectives.
+    """Table of a Pareto front, with bounds of objectives.
+
+    Each problem's points are best in the first objective first.
 
     Attacks on membership add the strongest one's true-positive rate at a low false-positive rate. A
     bound that is undefined at every point is left out. A front of `Result.front` also shows how
@@ -97,7 +100,10 @@ def front_table(
     rate = min((match[1] for match in rates), key=lambda r: abs(float(r) - 0.01), default="")
     found = {str(match[0]): float(front[match[0]].mean()) for match in rates if match[1] == rate}
     defined += [max(found, key=found.__getitem__)] if found else []
-    rows = best_first(front, objectives).iloc[evenly_spaced(len(front), MAX_ROWS)]
+    ordered = best_first(front, objectives)
+    if problem := [f"config/{field}" for field in problem_fields(front)]:
+        ordered = ordered.sort_values(problem, kind="stable")
+    rows = ordered.iloc[evenly_spaced(len(front), MAX_ROWS)]
     others = [name for name in (FRONT_PROBABILITY, FRONT_GROUP) if name in front]
     fields = add_judges(front, fields)
     cells = _cells(rows, [*objectives, *defined], fields, others)

@@ -12,7 +12,7 @@ import pandas as pd
 from privnets.contract import Direction
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.obfuscation import is_obfuscated
-from sweeps.analysis.pareto import Objectives, comparable_points, pareto_front
+from sweeps.analysis.pareto import Objectives, comparable_points, pareto_front, problem_fields
 from sweeps.analysis.results import is_only_searched
 from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,
@@ -117,8 +117,11 @@ def front_figure(
             traces += level_traces(rows, axis_limits(x_axis) or (0, 1), y, fields)
             traces += upright_floors(rows, axis_limits(y_axis) or (0, 1), x, fields)
         if len(names) == 2 and {x, y} == set(names):
-            name = "edge of the front"
-            traces.append(_front_edge(rows.loc[best], x, y, objectives, name, ORANGE))
+            problems = group_by_fields(rows.loc[best], problem_fields(rows))
+            colors = ramp(len(problems)) if len(problems) > 1 else [ORANGE]
+            for (settings, own), color in zip(problems, colors, strict=True):
+                name = ", ".join(filter(None, ("edge of the front", label_settings(settings))))
+                traces.append(_front_edge(own, x, y, objectives, name, color))
         for name, chosen in kinds.items():
             own = rows.loc[chosen]
             if len(own) or name in ("dominated", "Pareto front"):

@@ -45,6 +45,19 @@ def test_the_front_has_every_nondominated_row(rows, objectives):
     assert list(pareto_front(frame(rows), objectives).index) == slow_front(rows, objectives)
 
 
+@given(_rows, _directions, st.data())
+def test_each_problem_has_a_front_of_its_own(rows, objectives, data):
+    problems = data.draw(
+        st.lists(st.sampled_from([0.2, 0.4]), min_size=len(rows), max_size=len(rows))
+    )
+    points = frame(rows).assign(**{"config/problem.mixture.dependence": problems, "config/x": 0})
+    expected = []
+    for problem in set(problems):
+        own = [i for i, each in enumerate(problems) if each == problem]
+        expected += [own[i] for i in slow_front([rows[i] for i in own], objectives)]
+    assert sorted(pareto_front(points, objectives).index) == sorted(expected)
+
+
 def test_flagged_rows_are_left_out_unless_asked_for():
     points = frame([(0.0, 1.0), (-1.0, 3.0)]).assign(**{"flag/attack_beats_bound": [0.0, 0.25]})
     front = pareto_front(points, MIN_MAX)

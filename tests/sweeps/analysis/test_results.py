@@ -51,6 +51,19 @@ def test_a_front_has_its_objectives_knobs_and_ids_unless_all_columns_are_asked_f
     assert next(iter(result.front({"utility/test_accuracy": "max"}))) == "utility/test_accuracy"
 
 
+def test_probabilities_and_groups_of_a_front_are_those_of_its_problem() -> None:
+    result = sweeps.open_result("recorded:toy-gaussian-exact")
+    front = result.front()
+    by_problem = front.groupby("config/problem.gaussian-mixture.dependence")
+    assert by_problem.size().to_dict() == {0.0: 8, 0.2: 8, 0.4: 8, 1.0: 3}
+    groups = by_problem["front/group"].agg(set)
+    assert len(set.union(*groups)) == sum(map(len, groups)), "no group of two problems"
+    exact = front[front["config/problem.gaussian-mixture.dependence"] < 1]
+    assert (exact["front/probability"] > 0.99).all(), "the weight orders them without doubt"
+    names = [trace.name for trace in result.plot_front().data]
+    assert "edge of the front, dependence = 0.4" in names
+
+
 def test_the_plot_holds_every_finished_point(result: sweeps.Result) -> None:
     traces = {trace.name: trace for trace in result.plot_front().data}
     front = traces["Pareto front (1), training records beside"]
