@@ -6,11 +6,10 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from unittest.mock import patch
+from typing import Any
 
-import mlflow
 import sqlalchemy
 from alembic.util import CommandError
 from google.protobuf.json_format import (  # type: ignore[import-untyped, unused-ignore]
@@ -18,6 +17,7 @@ from google.protobuf.json_format import (  # type: ignore[import-untyped, unused
 )
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from requests import exceptions
 from sqlalchemy.exc import SQLAlchemyError
 from urllib3.exceptions import NameResolutionError
@@ -49,6 +49,8 @@ _QUICK = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": str(_CHECK_SECONDS),
 }
+# Pooled connections would keep using a SQLite file that was deleted, in place of a new one.
+_WITHOUT_POOL = {"MLFLOW_SQLALCHEMYSTORE_POOLCLASS": "NullPool"}
 # Raised by MLflow's client when the response of a server has an unexpected form.
 _MALFORMED_RESPONSE = (
     json.JSONDecodeError,
@@ -72,7 +74,7 @@ def connect(uri: str) -> MlflowClient:
         check_file(path)
     elif not is_server(uri):
         check_database(uri)
-    with translate_errors(uri):
+    with translate_errors(uri), _environment({} if path is None else _WITHOUT_POOL):
         return MlflowClient(uri)
 
 
@@ -93,25 +95,17 @@ def check_server(uri: str) -> None:
         TrackingError: If it does not.
     """
     _set_environment()
-    with translate_errors(uri), patch.dict(os.environ, _QUICK):
+    with translate_errors(uri), _environment(_QUICK):
         MlflowClient(uri).search_experiments(max_results=1)
 
 
-@contextmanager
-def artifacts_at(uri: str) -> Iterator[None]:
-    """Lets clients of a server find its artifacts inside the block.
+def artifacts(client: MlflowClient, run_id: str) -> Any:
+    """Returns the `ArtifactRepository` of a run, most of whose methods have no types.
 
     The client of MLflow 3.6 asks the server that the process uses, whatever its own URI is.
     """
-    is_set = mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]
-    before = mlflow.get_tracking_uri() if is_set else ""
-    if is_server(uri):
-        mlflow.set_tracking_uri(uri)
-    try:
-        yield
-    finally:
-        if is_server(uri):
-            mlflow.set_tracking_uri(before)
+    folder: Any = client.get_run(run_id).info.artifact_uri
+    return get_artifact_repository(folder, tracking_uri=client.tracking_uri)
 
 
 @contextmanager
@@ -171,6 +165,21 @@ def _set_environment() -> None:
         "alembic.runtime.migration",
     ):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for a block; other threads find all others meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _explain_server_error(uri: str, error: Exception) -> TrackingError:

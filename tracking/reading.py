@@ -29,7 +29,7 @@ from pydantic import (
 from privnets.frames import TableRow, point_row, table_from_rows
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import OBJECTIVE, runs
-from tracking.client import artifacts_at, connect, translate_errors
+from tracking.client import artifacts, connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.run_record import MAX_TAG, digest, training_curves, truncate
 from tracking.sweep_run import find_parent
@@ -103,19 +103,19 @@ def read_sweep_file(
     client = connect(uri)
     with (
         translate_errors(uri),
-        artifacts_at(uri),
         tempfile.TemporaryDirectory(prefix="tracking-file-") as folder,
     ):
         parent = find_parent(client, sweep, study)
         if parent is None:
             raise TrackingError(f"{uri} does not contain a sweep named {sweep!r}.")
-        if name not in {file.path for file in client.list_artifacts(parent.run_id)}:
+        files = artifacts(client, parent.run_id)
+        if name not in {file.path for file in files.list_artifacts()}:
             raise TrackingError(
                 f"the sweep {sweep!r} has no file {name} in {uri}; a sweep gets its files when it "
                 f"ends",
                 f"`sweeps sync {sweep}` publishes them, on a machine that sees its storage",
             )
-        return Path(client.download_artifacts(parent.run_id, name, folder)).read_bytes()
+        return Path(files.download_artifacts(name, folder)).read_bytes()
 
 
 def compare(

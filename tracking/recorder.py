@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple, TypeVar
 
 from mlflow import MlflowClient
@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 
 from privnets.points import TradeoffPoint, merge_replicates
 from tracking import runs
-from tracking.client import artifacts_at, connect, translate_errors
+from tracking.client import artifacts, connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.run_record import TEXT_TAGS, RunRecord, build_run_record, milliseconds
 from tracking.store import create
@@ -157,7 +157,7 @@ class Recorder:
         missing = [record for record in records if not self._is_recorded(record)]
         columns = self._columns.union(*(record.keys for record in missing))
         try:
-            with translate_errors(self._uri), artifacts_at(self._uri):
+            with translate_errors(self._uri):
                 self._for_each(lambda record: self._write_run(record, columns, target), missing)
                 if columns != self._columns:
                     # Last, so that no other run gets a name that the store rejects.
@@ -188,7 +188,7 @@ class Recorder:
         """
         target = self._target or self._read()
         try:
-            with translate_errors(self._uri), artifacts_at(self._uri):
+            with translate_errors(self._uri):
                 return update_parent(target.client, target.parent.run_id, self.sweep, update)
         except TrackingError:
             self._target = None  # the run may have been deleted
@@ -231,11 +231,28 @@ class Recorder:
 
     def _for_each(self, write: Callable[[T], None], items: Iterable[T]) -> None:
         """Calls a function for each item: in a few threads where the store is a server."""
-        pool = ThreadPoolExecutor(_SERVER_THREADS if is_server(self._uri) else 1)
+        rest, errors = iter([*items]), list[Exception]()
+
+        def work() -> None:
+            try:
+                for item in rest:
+                    write(item)
+            except Exception as error:
+                errors.append(error)
+                list(rest)  # leaves nothing to the other threads
+
+        # Threads of an executor would keep Python from ending while a server does not answer.
+        number = _SERVER_THREADS if is_server(self._uri) else 1
+        threads = [Thread(target=work, daemon=True) for _ in range(number)]
+        for thread in threads:
+            thread.start()
         try:
-            list(pool.map(write, items))
+            for thread in threads:
+                thread.join()
         finally:
-            pool.shutdown(cancel_futures=True)
+            list(rest)  # after an interruption
+        if errors:
+            raise errors[0]
 
     def _is_recorded(self, record: RunRecord) -> bool:
         child = self._children.get(record.point.point_id)
@@ -288,7 +305,7 @@ def _fill_run(
                         path = Path(folder, name)
                         path.parent.mkdir(parents=True, exist_ok=True)
                         path.write_bytes(content)
-                    client.log_artifacts(run_id, folder)
+                    artifacts(client, run_id).log_artifacts(folder)
             client.set_terminated(run_id, record.status, record.ended)
         except MlflowException:
             # Another process recorded the same point and kept its own run; the next read shows it.

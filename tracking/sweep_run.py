@@ -16,7 +16,7 @@ from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from tracking import runs
-from tracking.client import connect, translate_errors
+from tracking.client import artifacts, connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.run_record import MAX_PARAM, milliseconds, truncate
 from tracking.uris import artifact_root
@@ -141,7 +141,7 @@ def update_parent(client: MlflowClient, run_id: str, sweep: str, update: SweepUp
     if update.data:
         client.log_inputs(run_id, [_data_input(*each) for each in update.data.items()])
     if update.files is not None:
-        client.log_artifacts(run_id, str(update.files))
+        artifacts(client, run_id).log_artifacts(str(update.files))
     if update.status == "RUNNING" and run.info.status != "RUNNING":
         client.update_run(run_id, update.status)
     elif update.status is not None and run.info.status != update.status:

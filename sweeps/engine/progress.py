@@ -52,7 +52,6 @@ _CAUSES: Final = {
     "worker process has died": "its process ended",
 }
 _FLAG_PREFIX: Final = "metric/flag/"
-_NO_VALUES: Final[Mapping[str, float]] = MappingProxyType({})
 _COLUMNS: Final = ("point_id", "seed", "failure", "stopped", "finished_at")
 
 

@@ -5,8 +5,10 @@ A process of its own spent longer on importing MLflow than a short sweep spends 
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -35,6 +37,7 @@ class BackgroundPublisher:
         self._ledger, self._uri = ledger, tracking_uri
         self._orders: queue.Queue[str] = queue.Queue()
         self._sent = 0
+        self._left_behind_at = math.inf
         self._outage: Outage | None = None
         self._outcome: PublishOutcome | None = None
         self._thread = threading.Thread(target=self._publish, name="sweeps-publisher", daemon=True)
@@ -63,9 +66,11 @@ class BackgroundPublisher:
         return self.stop()
 
     def stop(self) -> PublishOutcome:
-        """Ends publishing after the points being sent, for which it waits half a minute."""
+        """Ends publishing after the points being sent, for which it waits half a minute once."""
         self._orders.put(STOP)
-        self._thread.join(_STOP_SECONDS)
+        now = time.monotonic()
+        self._left_behind_at = min(self._left_behind_at, now + _STOP_SECONDS)
+        self._thread.join(max(0.0, self._left_behind_at - now))
         late = PublishOutcome(0, 0, f"MLflow did not answer within {_STOP_SECONDS:.0f} s")
         return self._outcome or late
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -54,6 +55,21 @@ def test_batches_make_the_sweep(recorder: Callable[[], Recorder], uri: str, swee
     assert recorder().record(points) == 1
     assert ours.confirm() == set()
     assert compare(points, sweep, uri) == []
+
+
+def test_recording_does_not_keep_python_from_ending(
+    recorder: Callable[[], Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may leave a request without an answer for minutes."""
+    are_daemons: list[bool] = []
+
+    def note(*_: object) -> bool:
+        are_daemons.append(threading.current_thread().daemon)
+        return False
+
+    monkeypatch.setattr("tracking.recorder._fill_run", note)
+    recorder().record(made_points(2))
+    assert are_daemons == [True, True]
 
 
 def test_one_run_stays_when_two_recorders_overlap(

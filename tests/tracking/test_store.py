@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import socket
 import sqlite3
 import subprocess
@@ -13,13 +14,16 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import mlflow
 import pytest
 from made_points import made_points
+from mlflow import MlflowClient
 from mlflow_server import free_port
 from stores import new_store
 
 import tracking
 from privnets.credentials import redact, strip_credentials
+from privnets.points import Replicate, TradeoffPoint
 from tracking import TrackingError, resolve_uri
 from tracking.client import translate_errors
 
@@ -282,6 +286,39 @@ def test_stores_are_checked_without_loading_mlflow(tmp_path: Path) -> None:
     code = f"import sys, tracking; {'; '.join(checks)}; print('mlflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_store_deleted_between_two_recordings_is_created_again(tmp_path: Path) -> None:
+    """As in a notebook; connections to the deleted file would fail."""
+    uri = new_store(tmp_path)
+    tracking.record(made_points(1), sweep="first", tracking_uri=uri)
+    (tmp_path / "mlflow.db").unlink()
+    tracking.record(made_points(2), sweep="second", tracking_uri=uri)
+    assert len(tracking.load_points("second", uri)) == 2
+    with pytest.raises(TrackingError, match="'first'"):
+        tracking.load_points("first", uri)
+
+
+def test_files_reach_a_server_without_a_change_of_the_process_s_own_uri(
+    server_uri: str, sweep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    before = mlflow.get_tracking_uri()
+    point = TradeoffPoint("a", "membership", {}, (Replicate(0, {}, artifacts={"a.txt": b"x"}),))
+    tracking.record([point], sweep=sweep, tracking_uri=server_uri)
+    assert mlflow.get_tracking_uri() == before
+    assert "MLFLOW_TRACKING_URI" not in os.environ
+
+
+def test_a_check_leaves_variables_that_another_thread_sets_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SET_MEANWHILE", raising=False)
+    monkeypatch.setattr(
+        MlflowClient, "search_experiments", lambda *_, **__: monkeypatch.setenv("SET_MEANWHILE", "")
+    )
+    tracking.check("http://127.0.0.1:1")
+    assert "SET_MEANWHILE" in os.environ
 
 
 def test_nothing_is_created_by_reading(tmp_path: Path) -> None:
