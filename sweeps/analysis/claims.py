@@ -120,7 +120,8 @@ def judge_claim(
     With `every`, the range is that of each point, by intervals corrected for their number.
 
     `decreasing` and `increasing` agree or disagree if the interval of the trend lies on one side of
-    0; they are not posed with fewer than five values or four replicates. `constant` agrees if every
+    0; they are not posed with fewer than five values or four replicates. No claim is posed of
+    settings that the sweep does not have. `constant` agrees if every
     point's interval lies within 10% of its group's mean. It disagrees if the interval of some
     point, corrected for their number, lies beyond.
 
@@ -135,6 +136,13 @@ def judge_claim(
     """
     if "obfuscation" not in claim.where:
         replicates = replicates.loc[~is_obfuscated(replicates)]
+    for places in (claim.where, {**claim.where, **claim.elsewhere}):
+        if not unfinished and not _meets_conditions(replicates, places).any():
+            absent = " and ".join(
+                f"{field_label(k)} = {format_setting(v)}" for k, v in places.items()
+            )
+            why = f"The sweep has no point with {absent or 'a learned release'}."
+            return ClaimFinding(claim, "not posed", _describe_quantity(claim), None, why)
     finding = _judge_unflagged(claim, replicates, flagged)
     is_final = claim.axis is not None or (claim.given and finding.verdict == "agrees")
     if not unfinished or is_final or finding.verdict == "cannot tell":

@@ -159,8 +159,6 @@ def test_failed_and_unfinished_points_are_left_out_and_counted():
         ({"metric": "privacy/absent"}, "no replicate has privacy/absent"),
         ({"axis": "absent"}, "no replicate has config/absent"),
         ({"axis": "dataset"}, "the values of dataset have no order"),
-        ({"where": {"weight_decay": 5}}, "no point meets the claim's conditions"),
-        ({"where": {"absent": 5}}, "no point meets the claim's conditions"),
         ({"where": {"train_size": 10}}, "fewer than two values of training records"),
     ],
 )
@@ -170,6 +168,26 @@ def test_nothing_to_measure_cannot_be_judged_and_says_why(changed, reason):
     assert found.verdict == "cannot tell"
     assert found.measured is None
     assert reason in found.why
+
+
+@pytest.mark.parametrize(
+    ("changed", "absent"),
+    [
+        ({"at_least": 0, "where": {"weight_decay": 5}}, "weight decay = 5"),
+        ({"at_least": 0, "where": {"absent": 5}}, "absent = 5"),
+        (
+            {"where": {"weight_decay": 0}, "elsewhere": {"weight_decay": 5}, "above": METRIC},
+            "weight decay = 5",
+        ),
+    ],
+)
+def test_a_claim_about_settings_that_the_sweep_lacks_is_not_posed(changed, absent):
+    named = Claim(**{"statement": "said", "metric": METRIC, **changed})
+    found = judge_claim(named, replicates(falling), flagged=["0"])
+    assert (found.verdict, found.measured) == ("not posed", None)
+    assert found.why == f"The sweep has no point with {absent}."
+    # The points may be still to come.
+    assert judge_claim(named, replicates(falling), unfinished=1).verdict == "cannot tell"
 
 
 def test_metric_defined_at_one_value_cannot_be_judged():
