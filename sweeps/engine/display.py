@@ -65,7 +65,8 @@ def describe_points(status: SweepStatus) -> str:
     parts[0] += f" ({', '.join(details)})" if details else ""
     parts += [f"{counts.failed} failed"] if counts.failed else []
     parts += [f"{counts.stopped} stopped early"] if counts.stopped else []
-    parts += [f"{status.rate:.3g} {rated}"] if status.rate is not None else []
+    if status.rate is not None and status.share < 1:  # it falls once nothing trains
+        parts.append(f"{status.rate:.3g} {rated}")
     if counts.complete < status.points and status.activity is None and status.use:
         packs = status.use.packs
         parts += [f"{format_count(packs, 'pack')} running"] if packs else []

@@ -412,6 +412,8 @@ def test_points_are_counted_beside_packs_in_training_and_replicates() -> None:
         updated_at=_NOW, points=12, counts=counts, share=0.52, rate=0.1, trainings=(25, 48)
     )
     assert describe_points(state) == ("1 of 12 points done (25 of 48 trainings), 0.1 per minute")
+    trained = state.model_copy(update={"share": 1.0})
+    assert describe_points(trained) == "1 of 12 points done (25 of 48 trainings)"
     later = state.model_copy(update={"trained_before": 24})
     assert describe(later) == (
         "52% of this run trained, 1 of 12 points done (25 of 48 trainings, 24 at the start), "
