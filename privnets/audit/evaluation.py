@@ -175,7 +175,8 @@ def audit_model(
     recipe = partial(_refit, model) if fit is None else fit
     audited = predict(model, x)
     # What can be refused is refused before references train.
-    _true_classes(interpret([audited], targets, outputs)[0], targets)
+    output = interpret([audited], targets, outputs)[0]
+    _true_classes(output, targets)
     halves = draw_halves(len(targets), references, seed)
     seeds = generator(seed, "reference models").integers(0, 2**31, references).tolist()
     # Recipes of the user get tensors for tensors.
@@ -187,6 +188,7 @@ def audit_model(
     signals, labels = _signals(interpret(answers, targets, outputs), targets, everyone)
     models = load_signals(signals, everyone, labels, groups=groups, target=0, clip=clip)
     notes = describe_equal_records(x, targets, inside)
+    classes = () if labels is None else tuple(f"{each}" for each in _labels_of(output))
     first = audited.values
     if not (first == first[0]).all() and all(np.array_equal(o.values, first) for o in answers):
         notes += (
@@ -194,8 +196,8 @@ def audit_model(
             "differ, fit returned a model that it did not train, and no attack can find members.",
         )
     result = AuditResult(
-        replace(models, notes=models.notes + notes), family=family, confidence=confidence,
-        delta=delta, seed=seed, model=type(model).__name__,
+        replace(models, notes=models.notes + notes, classes=classes), family=family,
+        confidence=confidence, delta=delta, seed=seed, model=type(model).__name__,
     )  # fmt: skip
     of_labels = {} if labels is None else {"labels": labels}
     result.outputs = {**signals, "member": everyone, **of_labels}

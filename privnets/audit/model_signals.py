@@ -33,6 +33,7 @@ class ModelSignals:
         labels: True class of each record, from 0; None if unknown.
         probabilities: Shape [M, R, C], with `labels`; None if unknown.
         groups: Group of each record, for leakage by group; None if not given.
+        classes: Name of each class, in the order of `labels`; empty if unknown.
     """
 
     values: Mapping[str, Array]
@@ -46,6 +47,7 @@ class ModelSignals:
     labels: NDArray[np.int64] | None = None
     probabilities: Array | None = None
     groups: NDArray[np.object_] | None = None
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises AuditError if a signal is NaN."""

@@ -116,8 +116,9 @@ def basis(result: AuditResult) -> str:
         )
     classes = ""
     if models.labels is not None:
-        counts = enumerate(np.bincount(models.labels).tolist())
-        classes = describe_classes("The target", {str(c): n for c, n in counts}) + " "
+        counts = np.bincount(models.labels, minlength=len(models.classes)).tolist()
+        names = models.classes or map(str, range(len(counts)))
+        classes = describe_classes("The target", dict(zip(names, counts, strict=True))) + " "
     trials = "if trials are independent"
     if audited == 1:
         trials = "as if trials were independent; they are not certified bounds"

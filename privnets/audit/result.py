@@ -168,7 +168,8 @@ class AuditResult:
         if not self.outputs:
             raise AuditError("the outputs are saved already; only those of audit_model are not")
         notes, groups = np.array(self.models.notes, dtype=str), self.models.groups
-        others = {SAVED: np.array(True), "notes": notes}
+        classes = np.array(self.models.classes, dtype=str)
+        others = {SAVED: np.array(True), "notes": notes, "classes": classes}
         if groups is not None:
             named = np.array(groups.tolist())
             others["groups"] = named.astype(str) if named.dtype == object else named

@@ -132,6 +132,7 @@ def load_signals(
         labels=classes,
         probabilities=stacked,
         groups=as_groups(columns["groups"], truth.shape[1]) if "groups" in columns else None,
+        classes=columns.get("classes", ()),
     )
 
 
@@ -194,7 +195,8 @@ def _columns(
         labels = next((name for name in _LABELS if name in columns), None)
     if SAVED in columns:
         groups = "groups" if groups is None and "groups" in columns else groups
-        found["notes"] = tuple(map(str, np.atleast_1d(columns.get("notes", ()))))
+        for name in ("notes", "classes"):
+            found[name] = tuple(map(str, np.atleast_1d(columns.get(name, ()))))
     for name, value in (("labels", labels), ("groups", groups)):
         if value is not None:
             found[name] = _find_column(name, value, columns)

@@ -328,7 +328,7 @@ def encode_columns(
         if encoding == "one-hot" and is_long and most is not None:
             given = f"{name!r} with {len(classes):,} categories"
             raise UserFormError(
-                "columns", given, f"at most {most:,}; list identifiers under ignore"
+                "columns", given, f"at most {most:,}; list identifiers and free texts under ignore"
             )
         if encoding == "integer" or is_long:
             blocks.append(codes[:, None].astype(np.float64))

@@ -213,6 +213,7 @@ class Ledger:
             names: list[str] = []
             with suppress(OSError):
                 names = open_directory(self.storage).directories()
+            names = [name for name in names if name != self.sweep]
             hint = f"; choose {describe_choices(names, self.sweep)}" if names else ""
             raise InputError(f"sweep {self.sweep!r} does not exist: {path} is missing{hint}")
         try:

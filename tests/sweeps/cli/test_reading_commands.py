@@ -15,6 +15,7 @@ from privnets.points import Replicate
 from sweeps.analysis.results import open_result
 from sweeps.analysis.tables import front_table
 from sweeps.cli.main import main
+from sweeps.errors import InputError
 from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
@@ -190,6 +191,14 @@ def test_a_misspelt_sweep_gets_the_names_there_are(run):
     code, _, errors = run("pareto", "mad-up")
     assert code == 2
     assert "choose one of made-up (did you mean made-up?), other" in errors
+
+
+def test_a_sweep_without_a_manifest_is_not_offered_again(tmp_path, storage):
+    place = tmp_path / "storage"
+    for name in ("mine", "mine-2026"):
+        (place / name).mkdir(parents=True)
+    with pytest.raises(InputError, match=r"spec\.yaml is missing; choose one of mine-2026 "):
+        open_result("mine", str(place))
 
 
 def test_an_unfinished_sweep_says_so(tmp_path, storage, monkeypatch, capsys):
