@@ -1,4 +1,4 @@
-"""Rarer garbage collection in the processes of a sweep.
+"""Rarer collection of unused objects in the processes of a sweep.
 
 Torch, Ray and MLflow create a million objects that stay. With Python's default threshold, scanning
 them again and again takes a tenth of a short sweep's time (benchmark `end_to_end`).
@@ -13,6 +13,6 @@ _THRESHOLD = 100_000
 
 
 def raise_gc_thresholds() -> None:
-    """Collects garbage rarely from now on, and not when the process ends."""
+    """Collects unused objects rarely from now on, and not when the process ends."""
     gc.set_threshold(_THRESHOLD)
     atexit.register(gc.freeze)

@@ -293,11 +293,10 @@ class Result:
         """The Pareto front, by default on the study's objectives; empty without a defined point.
 
         Its points are among `candidates`; each problem or data set of a sweep has a front of its
-        own. See `sweeps.pareto_front`. Columns: the objectives with
-        the ends of their 95% intervals, the swept fields as `config/<field>`, and `point_id`; or
-        `all` of `points`. Two are added: `front/probability`, of being on the front of the true
-        means, and `front/group`, the number of the point's group. Intervals of differences separate
-        no point of a group from its first.
+        own (see `sweeps.pareto_front`). Columns: objectives with the ends of their 95% intervals,
+        the swept fields as `config/<field>`, and `point_id`; or `all` of `points`. Two are added:
+        `front/probability`, of being on the front of the true means, and `front/group`, the number
+        of the point's group. Intervals of differences separate no point of a group from its first.
         """
         if objectives is None and not set(self.objectives) <= set(self.points.columns):
             return self.points.iloc[:0]

@@ -4,7 +4,7 @@ Attackers are fitted to the attack split, calibrated and chosen on validation, a
 Networks learn from all of it, the others from a sample (`PanelProfile.records`): on images trees
 took four fifths of a panel's time, and networks were stronger. An attacker of a sample that leads
 on validation, in accuracy or in leakage, learns again from all records. The better of its two fits
-there stays, and the leader is chosen anew.
+there stays, and the leader is chosen again.
 """
 
 from __future__ import annotations
@@ -404,7 +404,7 @@ def _score(
 
 
 def _strength(one: Assessment) -> tuple[float, ...]:
-    """What the strongest attacker has most of."""
+    """Rank of an attacker: the strongest has the largest."""
     return one.validation_accuracy.value, one.validation_score.value
 
 
