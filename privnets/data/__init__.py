@@ -18,7 +18,14 @@ from privnets.data.catalog import (
     names,
     status,
 )
-from privnets.data.files import DataError, DataFile, DatasetInfo, UserFormError, directory
+from privnets.data.files import (
+    DataError,
+    DataFile,
+    DatasetInfo,
+    UserFormError,
+    directory,
+    raise_together,
+)
 from privnets.data.preparation import PreparedData, prepare
 from privnets.data.transfer import copy, fetch
 
@@ -44,5 +51,6 @@ __all__ = [
     "mnist",
     "names",
     "prepare",
+    "raise_together",
     "status",
 ]

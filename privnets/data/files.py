@@ -47,6 +47,14 @@ class UserFormError(DataError):
         super().__init__(f"{field}: got {given}; expected {expected}")
 
 
+def raise_together(errors: Sequence[UserFormError]) -> None:
+    """Raises the first error with all others attached to it; does nothing without any."""
+    if errors:
+        first, *others = errors
+        first.others += tuple(each for error in others for each in (error, *error.others))
+        raise first
+
+
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """One published file.

@@ -83,18 +83,16 @@ def kind_of(column: pd.Series[Any]) -> Kind:
     return "categories" if is_text else "others"
 
 
-def require_clear(
+def unclear_columns(
     columns: pd.DataFrame, form: TableFormat, field: str = "columns", way_out: str = ""
-) -> None:
-    """Checks that it is clear how to use columns that the study does not call categories.
+) -> list[UserFormError]:
+    """Mistakes in columns, without an empty one, that the study does not call categories.
+
+    Numbers are infinite, texts look like numbers or dates, or values are of another type.
 
     Args:
         field: Entry of the study that names the columns.
         way_out: Change of the study that allows any texts.
-
-    Raises:
-        UserFormError: If numbers are infinite, texts look like numbers or dates, or values are
-            of another type; it has all such columns.
     """
     errors = []
     for name, column in columns.items():
@@ -113,10 +111,8 @@ def require_clear(
             errors.append((f"{name!r} with values of type {stored}", "numbers or texts"))
         elif column.dtype != "category" and kind == "categories":
             errors += filter(None, [_unclear_texts(str(name), column, form)])
-    if errors:
-        ways = f"; or {way_out or 'list the column under categorical or ignore'}"
-        first, *others = [UserFormError(field, given, wanted + ways) for given, wanted in errors]
-        raise UserFormError(field, first.given, first.expected, others)
+    ways = f"; or {way_out or 'list the column under categorical or ignore'}"
+    return [UserFormError(field, given, wanted + ways) for given, wanted in errors]
 
 
 def reading_remarks(columns: pd.DataFrame, form: TableFormat) -> tuple[str, ...]:

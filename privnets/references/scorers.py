@@ -18,7 +18,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import get_scorer, get_scorer_names
 
 from privnets.config import did_you_mean
-from privnets.data import UserFormError
+from privnets.data import UserFormError, raise_together
 from privnets.references.user_files import describe_error, import_object, source_digest
 
 _FORMS = (
@@ -175,9 +175,7 @@ def load_scorers(metrics: Mapping[str, str]) -> list[Scorer]:
             scorers.append(Scorer.load(key, location))
         except UserFormError as error:
             errors.append(error)
-    if errors:
-        errors[0].others += tuple(errors[1:])
-        raise errors[0]
+    raise_together(errors)
     return scorers
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privnets.config import did_you_mean
 from privnets.data.catalog import Attributes, DataSource, Table, Target, combined_fingerprint
-from privnets.data.files import DatasetInfo, FileState, Task, UserFormError
+from privnets.data.files import DatasetInfo, FileState, Task, UserFormError, raise_together
 from privnets.references.columns import (
     describe_classes,
     describe_records,
@@ -23,9 +23,9 @@ from privnets.references.columns import (
     is_number,
     kind_of,
     reading_remarks,
-    require_clear,
     require_distinct_classes,
     text_remarks,
+    unclear_columns,
 )
 from privnets.references.table_files import EXACT, is_unnamed, read_frame
 from privnets.references.table_format import TableAttributes
@@ -94,13 +94,18 @@ class TableSource(_OwnSource):
             UserFormError: If the file cannot be parsed, or a column does not fit its use.
         """
         whole = read_frame(path, form=reference.form)
-        frame = known_records(whole, reference, {"target": (reference.target,)})
+        frame, errors = known_records(whole, reference, {"target": (reference.target,)})
         self._reader, self._records = partial(read_frame, path, form=reference.form), frame.index
         self._groups: dict[str, tuple[NDArray[np.int64], tuple[str, ...]]] = {}
         target = frame[reference.target]
         if reference.task in (None, "regression"):
-            require_clear(target.to_frame(), reference.form, "target", "set task: multiclass")
-        self.y, task, classes = encode_target(target, reference.task)
+            way_out = "set task: multiclass"
+            errors += unclear_columns(target.to_frame(), reference.form, "target", way_out)
+        try:
+            self.y, task, classes = encode_target(target, reference.task)
+        except UserFormError as error:
+            errors.append(error)
+        raise_together(errors)
         columns, categorical = frame.drop(columns=reference.target), reference.categorical
         known = [name for name in categorical if name in columns]
         raw = columns.astype(dict.fromkeys(known, "category"))
@@ -194,11 +199,13 @@ def _describe(
 
 def require_columns(frame: pd.DataFrame, names: Sequence[str], field: str) -> None:
     """Raises UserFormError for names that are not columns; `field` is the entry that gave them."""
-    _require_named_columns(frame, {field: names})
+    raise_together(_absent_columns(frame, {field: names}))
 
 
-def _require_named_columns(frame: pd.DataFrame, fields: Mapping[str, Sequence[str]]) -> None:
-    """Raises one UserFormError for all names, by the entry that gave them, that are not columns."""
+def _absent_columns(
+    frame: pd.DataFrame, fields: Mapping[str, Sequence[str]]
+) -> list[UserFormError]:
+    """An error for each name, by the entry that gave it, that is not a column."""
     columns, errors = [*map(str, frame.columns)], []
     for field, names in fields.items():
         for name in names:
@@ -211,9 +218,7 @@ def _require_named_columns(frame: pd.DataFrame, fields: Mapping[str, Sequence[st
                 listed = ", ".join(quoted) + meant
                 expected = f"columns of the table: {listed}"
                 errors.append(UserFormError(field, repr(name), expected))
-    if errors:
-        first, *others = errors
-        raise UserFormError(first.field, first.given, first.expected, others)
+    return errors
 
 
 def encode_target(
@@ -341,8 +346,10 @@ def encode_columns(
 
 def known_records(
     frame: pd.DataFrame, reference: TableAttributes, labels: Mapping[str, Sequence[str]]
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, list[UserFormError]]:
     """Selects the records that a study uses, with the columns of attributes, then of labels.
+
+    Also returns the mistakes in attributes, to which the caller adds those in labels.
 
     Attributes may have missing values if the entry says how to replace them; labels have none.
 
@@ -350,51 +357,70 @@ def known_records(
         labels: Columns that are not attributes, by the entry of the reference that names them.
 
     Raises:
-        UserFormError: If columns or records are absent.
+        UserFormError: If a label's column has no values or is absent, or no attribute is left.
     """
     fields = ("columns", "ignore", "categorical", "dates")
     named = {field: getattr(reference, field) or () for field in fields}
-    _require_named_columns(frame, {**labels, **named})
-    uses = {name: field for field, names in labels.items() for name in names}
-    others = list(uses)
-    attributes = _attribute_names(frame, reference, uses)
-    used = frame[[*attributes, *others]]
+    errors = _absent_columns(frame, {**labels, **named})
+    uses = {name: field for field, names in labels.items() for name in names if name in frame}
+    attributes = _attribute_names(frame, reference, uses, errors)
+    used = frame[[*attributes, *uses]]
     counts = {str(name): int(used[name].isna().sum()) for name in used}
-    if empty := [name for name, count in counts.items() if count == len(used)]:
-        expected = "a column of values" + ("" if empty[0] in uses else "; list it under ignore")
-        given = f"{empty[0]!r} without any value"
-        raise UserFormError(uses.get(empty[0], "columns"), given, expected)
+    empty = [name for name, count in counts.items() if count == len(used)]
+    for name in empty:
+        expected = "a column of values" + ("" if name in uses else "; list it under ignore")
+        errors.append(
+            UserFormError(uses.get(name, "columns"), f"{name!r} without any value", expected)
+        )
+    used = used.drop(columns=empty)
     is_raw = reference.keeps_raw_columns
     other, unfit = ("keep", "replace") if is_raw else ("replace", "keep")
     if reference.missing == unfit:
         form = "raw" if is_raw else "encoded"
         expected = f"error, drop or {other} with {form} columns"
-        raise UserFormError("missing", reference.missing, expected)
-    if reference.missing == "error" and (total := sum(counts.values())):
-        lacking = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
-        given = f"error, which refuses {total:,} missing values: {lacking}"
-        raise UserFormError("missing", given, f"drop or {other}")
-    used = used.dropna(subset=None if reference.missing == "drop" else others)
+        errors.append(UserFormError("missing", reference.missing, expected))
+    lacking = {name: count for name, count in counts.items() if count and name in used}
+    if reference.missing == "error" and lacking:
+        listed = ", ".join(f"{name} ({count})" for name, count in lacking.items())
+        given = f"error, which refuses {sum(lacking.values()):,} missing values: {listed}"
+        errors.append(UserFormError("missing", given, f"drop or {other}"))
+    in_use = [name for name in uses if name in used]
+    used = used.dropna(subset=None if reference.missing == "drop" else in_use)
     if used.empty:
-        raise UserFormError("missing", "a missing value in every record", other)
-    unstated = [name for name in attributes if name not in reference.categorical]
-    if is_raw:  # the model's own code gives a meaning to texts and dates
-        unstated = [name for name in unstated if is_number(used[name])]
-    require_clear(used[unstated], reference)
-    return used
+        errors.append(UserFormError("missing", "a missing value in every record", other))
+    else:
+        unstated = [name for name in used if name not in {*uses, *reference.categorical}]
+        if is_raw:  # the model's own code gives a meaning to texts and dates
+            unstated = [name for name in unstated if is_number(used[name])]
+        errors += unclear_columns(used[unstated], reference)
+    if used.empty or len(in_use) < sum(map(len, labels.values())):
+        raise_together(errors)
+    return used, errors
 
 
 def _attribute_names(
-    frame: pd.DataFrame, reference: TableAttributes, labels: Mapping[str, str]
+    frame: pd.DataFrame,
+    reference: TableAttributes,
+    labels: Mapping[str, str],
+    errors: list[UserFormError],
 ) -> list[str]:
-    """Names of the columns that are attributes; `labels` has the use of the others."""
+    """Names of the columns that are attributes; adds mistakes to `errors`.
+
+    Args:
+        labels: Use of the columns that are none.
+    """
     excluded = {*labels, *reference.ignore}
     chosen = reference.columns or [name for name in frame.columns if name not in excluded]
-    if wrong := [name for name in labels if name in chosen]:
-        raise UserFormError("columns", f"the {labels[wrong[0]]} {wrong[0]!r}", "attributes only")
-    if unnamed := [name for name in chosen if is_unnamed(name) and not reference.columns]:
-        given = f"{unnamed[0]!r}, a column without a name in the header"
-        raise UserFormError("columns", given, "a name, or the column under ignore")
-    if not chosen:
-        raise UserFormError("columns", "none", f"at least one column besides {', '.join(labels)}")
-    return list(chosen)
+    for name in chosen:
+        if name in labels:
+            errors.append(
+                UserFormError("columns", f"the {labels[name]} {name!r}", "attributes only")
+            )
+        elif is_unnamed(name) and not reference.columns:
+            given = f"{name!r}, a column without a name in the header"
+            errors.append(UserFormError("columns", given, "a name, or the column under ignore"))
+    names = [name for name in chosen if name in frame and name not in labels]
+    if not names:
+        given = f"at least one column besides {', '.join(labels)}"
+        raise_together([*errors, UserFormError("columns", "none", given)])
+    return names

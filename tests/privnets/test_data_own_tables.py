@@ -130,6 +130,24 @@ def test_absent_columns_of_all_entries_are_reported_together():
     assert suggested == {"target": "outcome?)", "ignore": "id?)", "dates": "age?)"}
 
 
+def test_mistakes_of_all_kinds_are_reported_together(folder):
+    frame = FRAME.assign(
+        empty=None, paid=["5k", "3k", "2k", "1k"], age=[20.0, None, 40.0, 60.0], outcome=["yes"] * 4
+    )
+    frame.to_csv(folder / "f.csv", index=False)
+    with pytest.raises(data.UserFormError) as refused:
+        data.info(table("outcome", "f.csv", ignore=("idd",)))
+    given = [each.given for each in (refused.value, *refused.value.others)]
+    parts = (
+        "'idd'",
+        "'empty' without",
+        "error, which",
+        "'paid', where 4",
+        "'outcome', which always",
+    )
+    assert [text[: len(part)] for text, part in zip(given, parts, strict=True)] == list(parts)
+
+
 def test_what_raw_columns_mean_to_model_and_attacks_is_noted(folder):
     count = 1_200
     frame = pd.DataFrame(

@@ -35,7 +35,7 @@ from privnets.adversarial.problem import (
     stratified_sizes,
     stratified_split,
 )
-from privnets.data import UserFormError
+from privnets.data import UserFormError, raise_together
 from privnets.data.catalog import combined_fingerprint
 from privnets.data.files import digest
 from privnets.references.columns import (
@@ -207,8 +207,13 @@ class TableProblem(LabelledRecords):
             UserFormError: If the file does not fit its description.
         """
         whole = read_frame(path, form=reference.form)
-        frame = known_records(whole, reference, reference.labels)
+        frame, errors = known_records(whole, reference, reference.labels)
         labels = [name for names in reference.labels.values() for name in names]
+        try:
+            super().__init__(reference, digest, frame[labels])
+        except UserFormError as error:
+            errors.append(error)
+        raise_together(errors)
         attributes = frame.drop(columns=labels)
         if encoding is None:
             categorical, missing = reference.categorical, reference.missing
@@ -219,12 +224,12 @@ class TableProblem(LabelledRecords):
             describe_records(path.name, len(whole), attributes, reference.categorical, width),
             *identifier_remarks(attributes),
             *text_remarks(attributes, reference.categorical),
+            *self.remarks,
         )
         self.encoding = encoding
         self._rows = encoding.complete(whole).index.get_indexer(frame.index)  # in a release
         self._x = encoding.encode(attributes)
         self._x.setflags(write=False)
-        super().__init__(reference, digest, frame[labels])
 
     @property
     def x(self) -> Array:

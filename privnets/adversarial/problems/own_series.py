@@ -28,8 +28,13 @@ from privnets.adversarial.problems.own import (
     joint_classes,
 )
 from privnets.adversarial.released_columns import ColumnChange, NumberColumn
-from privnets.data import UserFormError
-from privnets.references.columns import describe_classes, is_number, require_clear, text_remarks
+from privnets.data import UserFormError, raise_together
+from privnets.references.columns import (
+    describe_classes,
+    is_number,
+    text_remarks,
+    unclear_columns,
+)
 from privnets.references.problems import SeriesProblemReference
 from privnets.references.table_files import read_frame
 from privnets.references.tables import category_texts, require_columns
@@ -257,7 +262,7 @@ def _measure(reference: SeriesProblemReference, frame: pd.DataFrame) -> SeriesEn
     """Measures scale and classes on a table."""
     require_columns(frame, reference.secrets, "secret")
     column = frame[reference.value]
-    require_clear(column.to_frame(), reference.form, "value", "another column")
+    raise_together(unclear_columns(column.to_frame(), reference.form, "value", "another column"))
     if not is_number(column):
         raise UserFormError("value", f"{reference.value!r} with texts", "a column of numbers")
     require_numbers(reference.ranges, [reference.value])
