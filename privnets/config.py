@@ -230,7 +230,7 @@ class OneOf:
             return value
         *first, last = [*map(repr, names), *(f"a mapping with the key {key}" for key in self.forms)]
         expected = f"{', '.join(first)} or {last}" if first else last
-        expected += did_you_mean(str(value)[:_MAX_LIST_TEXT], names)
+        expected += did_you_mean(str(value)[:_MAX_LIST_TEXT], names) if first else ""
         raise PydanticKnownError("literal_error", {"expected": expected})
 
 

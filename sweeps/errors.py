@@ -121,6 +121,8 @@ def describe_choices(names: Iterable[str], given: object = None) -> str:
     if len(choices) > _MAX_CHOICES:
         shown = difflib.get_close_matches(text, choices, n=_SIMILAR_CHOICES, cutoff=0.0)
         others = f" and {len(choices) - len(shown)} others"
+    if len(choices) == 1:
+        return choices[0]
     if closest := _closest(text, choices):
         shown = [f"{closest} (did you mean {closest}?)", *(n for n in shown if n != closest)]
     return f"one of {', '.join(shown)}{others}"

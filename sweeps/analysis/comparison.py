@@ -9,6 +9,8 @@ equally many replicates. Differences are paired by the seeds that two sweeps hav
 
 from __future__ import annotations
 
+import math
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
@@ -26,6 +28,7 @@ from sweeps.analysis.pareto import (
     finite_points,
     hypervolume,
     pareto_front,
+    problem_fields,
     worst_values,
 )
 from sweeps.analysis.results import Result
@@ -103,7 +106,8 @@ class Comparison:
 
     Attributes:
         objectives: Metric to `min` or `max`.
-        reference: Metric to the value up to which hypervolumes count.
+        reference: Metric to the value up to which hypervolumes count; empty where points of several
+            problems share no scale.
         sweeps: One per sweep, in the order given.
         contrasts: Differences of each sweep from the first one.
         front: Front of all sweeps together, a row per point as in `Result.points`.
@@ -121,6 +125,8 @@ class Comparison:
 
 def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = None) -> Comparison:
     """Compares sweeps of different names on the objectives given or else on those they share.
+
+    Sweeps of several problems, which share no scale, have no hypervolumes.
 
     Raises:
         InputError: If there are not two sweeps, their objectives differ and none were named, a
@@ -157,16 +163,21 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
         for number, (sweep, frame) in enumerate(points.items())
     }
     drawn = samples.draw(groups, is_student=False)
+    shares_scale = not problem_fields(every)
+    unknown = _Volume(math.nan, np.array([math.nan]), math.nan)
     volumes = {
         name: _Volume(
             hypervolume(frame, objectives, reference),
             draw_volumes(drawn.take(places[name], axis=1), objectives, reference),
             samples.select(places[name]).typical_freedom,
         )
+        if shares_scale
+        else unknown
         for name, frame in points.items()
     }
     counts = [len(result.reported_seeds) for result in results]
     is_attainable = len(objectives) in (2, 3) and min(counts) > 1 and len(set(counts)) == 1
+    is_attainable &= shares_scale
     sweeps = []
     for name, result in zip(names, results, strict=True):
         own = result.replicates.loc[result.replicates["point_id"].isin(points[name]["point_id"])]
@@ -196,7 +207,8 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
         volume, base = volumes[name], volumes[first.sweep]
         freedom = min(volume.freedom, base.freedom)
         change = debiased_interval(volume.size - base.size, volume.draws - base.draws, freedom)
-        contrasts.append(Contrast(HYPERVOLUME, name, first.sweep, change, 0, seeds))
+        if shares_scale:
+            contrasts.append(Contrast(HYPERVOLUME, name, first.sweep, change, 0, seeds))
         contrasts += _objective_contrasts(name, first.sweep, points, draws, objectives, seeds)
     differences = {}
     for column in (*_TASK_COLUMNS, "constraints"):
@@ -208,6 +220,7 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
         ]
         if len(set(told)) > 1:
             differences[column] = tuple(" and ".join(sorted(each)) for each in told)
+    reference = reference if shares_scale else {}
     return Comparison(objectives, reference, sweeps, contrasts, joint, differences)
 
 
@@ -266,10 +279,13 @@ def comparison_table(comparison: Comparison) -> Table:
         ["replicates", *(str(side.replicates) for side in sides)],
         ["points on its own front", *(str(side.on_front) for side in sides)],
         ["points on the joint front", *(str(side.on_joint_front) for side in sides)],
-        ["hypervolume", *optional(side.hypervolume for side in sides)],
-        ["hypervolume of true means", *(str(side.hypervolume_interval) for side in sides)],
-        ["hypervolume attained by half", *optional(side.attained for side in sides)],
     ]
+    if comparison.reference:
+        rows += [
+            ["hypervolume", *optional(side.hypervolume for side in sides)],
+            ["hypervolume of true means", *(str(side.hypervolume_interval) for side in sides)],
+            ["hypervolume attained by half", *optional(side.attained for side in sides)],
+        ]
     for rival in sides:
         shares = (side.dominated.get(rival.sweep) for side in sides)
         cells = ("" if share is None else f"{share:.0%}" for share in shares)
@@ -277,7 +293,9 @@ def comparison_table(comparison: Comparison) -> Table:
     worst = ", ".join(
         f"{metric_label(metric)} {value:.4g}" for metric, value in comparison.reference.items()
     )
-    notes = [f"Hypervolume reference, the worst values over all these sweeps: {worst}."]
+    notes = ["No hypervolumes: points of several problems share no scale."]
+    if worst:
+        notes = [f"Hypervolume reference, the worst values over all these sweeps: {worst}."]
     for subject, values in comparison.differences.items():
         notes.append(f"Differences in {subject}: {'; '.join(values)}.")
     columns = ("", *(side.sweep for side in sides))

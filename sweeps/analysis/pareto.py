@@ -56,6 +56,11 @@ def pareto_front(
     return rows.loc[best].copy()
 
 
+def states_problem(field: str) -> bool:
+    """Whether a field states the problem or data set, or one of its settings."""
+    return _PROBLEM.fullmatch(f"config/{field}") is not None
+
+
 def problem_fields(points: pd.DataFrame) -> list[str]:
     """Fields that state the problem and differ between points: they are no choice of a release.
 
@@ -133,10 +138,13 @@ def hypervolume(
         The volume in the product of the objectives' units; 0 without a contributing point.
 
     Raises:
-        ValueError: If the objectives are invalid (see `pareto_front`), or the reference does not
-            give a finite number for each.
+        ValueError: If the objectives are invalid (see `pareto_front`), the reference does not
+            give a finite number for each, or the points are of several problems.
     """
     _check_objectives(points, objectives)
+    if several := problem_fields(points):
+        differing = " and ".join(several)
+        raise ValueError(f"no hypervolume: points that differ in {differing} share no scale")
     corner = _corner(objectives, reference)
     values = _minimization_values(points, objectives)
     takes_part = _is_finished(points)

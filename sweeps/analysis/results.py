@@ -329,13 +329,16 @@ class Result:
             objectives: Metric to `min` or `max`; those of the study by default.
             reference: Metric to its value; the worst finite ones of the sweep by default.
             include_flagged: Whether points with a raised flag take part.
+
+        Raises:
+            ValueError: If the points are of several problems, which share no scale.
         """
         chosen = objectives or self.objectives
         corner = reference or worst_values(self.points, chosen, include_flagged=include_flagged)
         rows = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
+        estimate = hypervolume(rows, chosen, corner, include_flagged=include_flagged)
         samples = self.samples(list(chosen), rows["point_id"])
         draws = hypervolume_draws(samples, chosen, corner)
-        estimate = hypervolume(rows, chosen, corner, include_flagged=include_flagged)
         return debiased_interval(estimate, draws, samples.typical_freedom)
 
     def lowest(self, metric: str, *where: str, include_flagged: bool = False) -> ConstrainedBest:

@@ -194,7 +194,11 @@ def _hypervolume(result: Result, objectives: Objectives, include_flagged: bool) 
     reference = worst_values(result.points, objectives, include_flagged=include_flagged)
     if reference:
         corner = ", ".join(f"{metric} {value:.4g}" for metric, value in reference.items())
-        volume = result.hypervolume(objectives, reference, include_flagged=include_flagged)
+        try:
+            volume = result.hypervolume(objectives, reference, include_flagged=include_flagged)
+        except ValueError as error:
+            yield str(error)
+            return
         yield f"hypervolume of the true means: {volume}, up to the worst values ({corner})"
         if volume.low <= 0:
             yield "  (corrected for the luck of noisy points; noise hides whether it is above 0)"

@@ -22,6 +22,7 @@ from cluster.auth import bypass_proxies_for_loopback
 from cluster.connection import check_address, connect, local_machine
 from cluster.errors import ConnectError
 from privnets.credentials import redact
+from sweeps.analysis.pareto import states_problem
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, display_progress, line_display
 from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
@@ -245,7 +246,8 @@ def execute(
     manifest_of(plan)
     plan = add_recorded_asks(plan, ledger)
     _check(plan, ledger, uri, address, reuse)
-    counter = SweepCounter(ledger, plan.seed_rule, plan.objectives, plan.study.constraints)
+    objectives = {} if any(map(states_problem, plan.study.space)) else plan.objectives
+    counter = SweepCounter(ledger, plan.seed_rule, objectives, plan.study.constraints)
     tracker = ProgressTracker(counter, PlannedWork.from_plan(plan), [on_progress])
     with (
         catch_stop_signals(tracker.announce_stop) as stop,

@@ -83,7 +83,10 @@ class SweepCounter:
         objectives: Mapping[str, Direction],
         constraints: Mapping[str, Bounds] = MappingProxyType({}),
     ) -> None:
-        """Starts before the first pack; `rule` tells which points are complete."""
+        """Starts before the first pack; `rule` tells which points are complete.
+
+        Without objectives, as of several problems, there is no front.
+        """
         metrics = {f"metric/{metric}" for metric in (*objectives, *constraints)}
         self._reader = LedgerReader(
             ledger,
@@ -115,7 +118,8 @@ class SweepCounter:
         means = groups.mean().where(is_known).loc[finished]
         confirmed = complete.points_with_seeds(self._rule.confirming)
         reported = means.loc[means.index.isin(confirmed)] if len(confirmed) else means
-        front = pareto_front(meets_constraints(reported, self._constraints), self._objectives)
+        allowed = meets_constraints(reported, self._constraints)
+        front = pareto_front(allowed, self._objectives) if self._objectives else allowed[:0]
         best = {
             metric: float(getattr(front[metric], direction)())
             for metric, direction in self._objectives.items()

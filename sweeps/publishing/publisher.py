@@ -24,7 +24,7 @@ from privnets.data import DataError
 from privnets.frames import SUFFIXES
 from privnets.points import TradeoffPoint
 from privnets.registry import is_own_experiment
-from sweeps.analysis.pareto import hypervolume_history, worst_values
+from sweeps.analysis.pareto import hypervolume_history, states_problem, worst_values
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result
 from sweeps.analysis.text import format_count
 from sweeps.report.figures import FRONT_PICTURE
@@ -228,7 +228,9 @@ class Publisher:
             # None leaves the status of the sweep's run unchanged.
             status: Status | None = "FAILED" if is_final else None
             reference = self._reference(result)
-            history = hypervolume_history(result.points, result.objectives, reference)
+            history = []
+            if not any(map(states_problem, result.study.space)):
+                history = hypervolume_history(result.points, result.objectives, reference)
             times = result.points["finished_at"]
             with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
                 with Path(folder, ARCHIVE_FILE).open("wb") as file:

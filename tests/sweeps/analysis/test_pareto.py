@@ -58,6 +58,12 @@ def test_each_problem_has_a_front_of_its_own(rows, objectives, data):
     assert sorted(pareto_front(points, objectives).index) == sorted(expected)
 
 
+def test_points_of_several_problems_have_no_hypervolume():
+    points = frame([(0.0, 1.0), (-1.0, 3.0)]).assign(**{"config/problem": ["digits", "eco"]})
+    with pytest.raises(ValueError, match="differ in problem share no scale"):
+        hypervolume(points, MIN_MAX, (1.0, 0.0))
+
+
 def test_flagged_rows_are_left_out_unless_asked_for():
     points = frame([(0.0, 1.0), (-1.0, 3.0)]).assign(**{"flag/attack_beats_bound": [0.0, 0.25]})
     front = pareto_front(points, MIN_MAX)
