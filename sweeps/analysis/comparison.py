@@ -10,7 +10,6 @@ equally many replicates. Differences are paired by the seeds that two sweeps hav
 from __future__ import annotations
 
 import math
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
