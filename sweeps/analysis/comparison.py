@@ -31,7 +31,7 @@ from sweeps.analysis.pareto import (
     worst_values,
 )
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import Table, add_judges, varying_fields
+from sweeps.analysis.tables import Table, panels, varying_fields
 from sweeps.analysis.text import format_setting, metric_label
 from sweeps.errors import InputError
 from sweeps.study.spec import Bounds
@@ -138,13 +138,11 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     objectives = objectives or _common_objectives(results)
     points = {result.sweep: _finite_points(result, objectives) for result in results}
     every = pd.concat(points.values(), ignore_index=True)
-    for field in add_judges(every, []):
-        values = sorted(set(every[f"config/{field}"].dropna().map(format_setting)))
-        if len(values) > 1:
-            raise InputError(
-                f"{field} differs between the sweeps ({', '.join(values)}), and stronger attackers "
-                f"leave less privacy: compare sweeps of one {field}"
-            )
+    if len(judges := panels(every)) > 1:
+        raise InputError(
+            f"panel differs between the sweeps ({', '.join(judges)}), and stronger attackers leave "
+            "less privacy: compare sweeps of one panel"
+        )
     fronts = {name: pareto_front(frame, objectives) for name, frame in points.items()}
     joint = pareto_front(pd.concat(fronts.values(), ignore_index=True), objectives)
     reference = worst_values(every, objectives)

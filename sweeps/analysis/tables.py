@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,9 +50,6 @@ RAW_DATA_VALUES: Mapping[str, str | float] = {
     "utility/censored": 0.0,
 }
 """Metric to its value on unmodified data: another metric, or a constant."""
-
-JUDGES: Mapping[str, tuple[str, str]] = {"panel": ("evaluation", "attackers")}
-"""Field of the yardstick, shown beside every result, to the field and value that make it count."""
 
 OBFUSCATION, STRENGTH = "config/obfuscation", "strength"
 """Column of the trivial obfuscation of a release, and the field of its strength."""
@@ -105,9 +102,8 @@ def front_table(
         ordered = ordered.sort_values(problem, kind="stable")
     rows = ordered.iloc[evenly_spaced(len(front), MAX_ROWS)]
     others = [name for name in (FRONT_PROBABILITY, FRONT_GROUP) if name in front]
-    fields = add_judges(front, fields)
     cells = _cells(rows, [*objectives, *defined], fields, others)
-    notes = [_HEADING_NOTES[name] for name in others]
+    notes = [*(_HEADING_NOTES[name] for name in others), *_panel_notes(front, fields)]
     if len(rows) < len(front):
         notes.insert(0, f"{len(rows)} of {len(front)} points, evenly spaced along the front.")
     columns = (*objectives, *defined, *fields, *(_HEADINGS[name] for name in others), "point")
@@ -117,20 +113,24 @@ def front_table(
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:
     """Table of points: metrics with half their 95% intervals, configurations, status."""
     others = tuple(name for name in ("phase", "replicates", "status") if name in points)
-    fields = add_judges(points, fields)
     cells = _cells(points.iloc[:MAX_ROWS], metrics, fields, others)
-    return limit_rows((*metrics, *fields, *others, "point"), cells, len(points))
+    table = limit_rows((*metrics, *fields, *others, "point"), cells, len(points))
+    notes = filter(None, [table.note, *_panel_notes(points, fields)])
+    return replace(table, note=" ".join(notes))
 
 
-def add_judges(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
-    """The fields, and those that name the yardstick by which these points were judged."""
-    judges = [
-        field
-        for field, (choice, value) in JUDGES.items()
-        if {f"config/{field}", f"config/{choice}"} <= {*points}
-        and (points[f"config/{choice}"] == value).any()
-    ]
-    return list(dict.fromkeys([*fields, *judges]))
+def panels(points: pd.DataFrame) -> list[str]:
+    """Panels of attackers that judged points; none where exact information did."""
+    if not {"config/panel", "config/evaluation"} <= {*points}:
+        return []
+    attacked = points.loc[points["config/evaluation"] == "attackers", "config/panel"]
+    return sorted(attacked.dropna().unique())
+
+
+def _panel_notes(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
+    """Sentence on the panel that judged all points."""
+    found = " or ".join([] if "panel" in fields else panels(points))
+    return [f"All points were judged by the {found} panel of attackers."] if found else []
 
 
 def _cells(

@@ -13,7 +13,6 @@ from sweeps.analysis.results import PHASE, is_only_searched
 from sweeps.analysis.tables import (
     FRONT_GROUP,
     FRONT_PROBABILITY,
-    add_judges,
     row_interval,
     select_records,
 )
@@ -55,7 +54,7 @@ def _columns(report: ReportContents, points: pd.DataFrame) -> Iterator[dict[str,
     claimed = [claim.metric for claim in result.study.claims]
     metrics = [m for m in dict.fromkeys([*result.objectives, *claimed]) if m in points]
     phases = points.get(PHASE)
-    fields = [f for f in add_judges(points, report.fields) if f"config/{f}" in points]
+    fields = [f for f in report.fields if f"config/{f}" in points]
     rows = select_records(points, fields, metrics)
     searched = is_only_searched(points)
     for metric in metrics:

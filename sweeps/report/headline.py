@@ -14,6 +14,7 @@ from privnets.statistics.intervals import Interval
 from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.obfuscation import compare_with_obfuscation, is_obfuscated
+from sweeps.analysis.pareto import problem_fields, states_problem
 from sweeps.analysis.remarks import (
     count_better_than_trivial,
     explain_empty_front,
@@ -107,10 +108,13 @@ def headline_sentences(
         return [explain_empty_front(result)]
     compared = [finding.sentence for finding in compare_with_obfuscation(result)]
     learned = _learned(front)
+    # Points of several problems have no best one.
     sentences = [
         *compared,
         _describe_effects(result, effects),
-        _describe_ends(result, front if learned.empty else learned, effects),
+        ""
+        if problem_fields(result.points)
+        else _describe_ends(result, front if learned.empty else learned, effects),
         note_unconfirmed(result),
     ]
     if result.pending:
@@ -128,6 +132,8 @@ def _describe_effects(result: Result, findings: Sequence[ClaimFinding]) -> str:
     for finding in findings:
         knob, effect, trend = finding.claim.axis or "", finding.effect, finding.measured
         if effect is None or trend is None or result.study.space[knob].along:
+            continue
+        if states_problem(knob):
             continue
         if effect.change.half >= 0:
             strengths[knob] = strengths.get(knob, 0.0) + abs(trend.value)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from sweeps.analysis.flags import (
-    BELOW_FLOOR,
     FLAG_TEXTS,
     NOT_CONVERGED,
     STRONGEST,
@@ -23,7 +22,6 @@ from sweeps.analysis.tables import (
     METRIC_FLOORS,
     Row,
     Table,
-    add_judges,
     describe_config,
     limit_rows,
     row_interval,
@@ -39,10 +37,9 @@ _REASON_COLUMNS = ("item, or the first of them", "reason", "points", "id")
 _MAX_ATTACKER_ROWS = 200
 _ATTACKER = re.compile(r"privacy/attacker/(.+)/balanced_accuracy")
 _OTHER_LABELS = re.compile(rf"{STRONGEST}_(\w+)_labels")
-_BELOW_BY_CHANCE = "attacker under its floor in some replicates, within sampling error"
 _VERDICTS = {
     "above": "is above the floor",
-    "not distinguished": "contains the floor (within sampling error)",
+    "not distinguished": "contains the floor",
     "below": "is below the floor, so that the attacker is under-trained,",
     "no interval": "is unknown without replicates",
     "undefined": "or floor is undefined",
@@ -75,7 +72,7 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
     names = [match[1] for column in defined if (match := _ATTACKER.fullmatch(column))]
     if not names or STRONGEST not in points:
         return None
-    rows, fields = points.to_dict("records"), add_judges(points, curves.fields)
+    rows, fields = points.to_dict("records"), curves.fields
     matches = (_OTHER_LABELS.fullmatch(str(column)) for column in points.columns)
     others = {f"by {match[1]} labels": match[0] for match in matches if match}
     shown, flags = short_ids(points["point_id"]), flag_texts(points)
@@ -139,14 +136,11 @@ def _largest(values: Mapping[str, float]) -> str:
 
 
 def flag_texts(points: pd.DataFrame) -> list[list[str]]:
-    """Raised flags of each point in words, and attackers that are under their floor by chance."""
-    raised, texts = raised_flags(points), []
-    values = points.get(BELOW_FLOOR, pd.Series(0.0, index=points.index))
-    for own, value in zip(raised.to_dict("records"), values, strict=True):
-        flags = [FLAG_TEXTS.get(str(flag), str(flag)) for flag, is_up in own.items() if is_up]
-        by_chance = value > 0 and not own[BELOW_FLOOR]
-        texts.append([*flags, _BELOW_BY_CHANCE] if by_chance else flags)
-    return texts
+    """Raised flags of each point in words."""
+    return [
+        [FLAG_TEXTS.get(str(flag), str(flag)) for flag, is_up in own.items() if is_up]
+        for own in raised_flags(points).to_dict("records")
+    ]
 
 
 def flag_warnings(points: pd.DataFrame) -> list[str]:

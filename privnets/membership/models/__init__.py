@@ -44,7 +44,7 @@ GRADIENT_TOLERANCE: Final = 1e-7
 # attack (resamples of its ROC curve), each number of a covariance in the white-box attack, each
 # test record and class of a ranking, each number of noise and each batch of DP-SGD.
 _GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 1e-6
-_ATTACK, _COVARIANCE, _RANKING = 0.03, 8e-9, 2.5e-7
+_ATTACK, _COVARIANCE, _RANKING = 0.03, 8e-9, 2e-8
 _NOISE, _BATCH = 1e-8, 5e-5
 _NEWTON_STEPS = 6
 # Models trained at once on a GPU; fewer would leave it idle.

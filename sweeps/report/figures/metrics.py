@@ -120,7 +120,7 @@ def front_figure(
             problems = group_by_fields(rows.loc[best], problem_fields(rows))
             colors = ramp(len(problems)) if len(problems) > 1 else [ORANGE]
             for (settings, own), color in zip(problems, colors, strict=True):
-                name = ", ".join(filter(None, ("edge of the front", label_settings(settings))))
+                name = f"front, {label_settings(settings)}" if settings else ""
                 traces.append(_front_edge(own, x, y, objectives, name, color))
         for name, chosen in kinds.items():
             own = rows.loc[chosen]

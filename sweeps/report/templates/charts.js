@@ -16,7 +16,7 @@ const figures = (() => {
   const axisKeys = (layout, letter) =>
     Object.keys(layout).filter((key) => new RegExp(`^${letter}axis\\d*$`).test(key));
 
-  // Narrow pages have one panel below the other, and the legend above them.
+  // Narrow pages have one panel below the other, and the legend under them.
   const arrange = (chart) => {
     const own = chart.figure.layout;
     const layout = JSON.parse(JSON.stringify(own));
@@ -25,7 +25,7 @@ const figures = (() => {
     const used = (key) => traces.some((t) => (t[`${key[0]}axis`] ?? key[0]) === key.replace("axis", ""));
     const [across, up] = ["x", "y"].map((letter) => axisKeys(own, letter).filter(used));
     const rows = new Set(up.map((key) => String(own[key].domain))).size;
-    const panel = Math.min(320, (own.height - own.margin.t - own.margin.b) / rows);
+    const panel = Math.min(across.length > 1 ? 320 : 250, (own.height - own.margin.t - own.margin.b) / rows);
     const total = across.length * (panel + between) - between;
     across.forEach((key, place) => {
       const top = 1 - (place * (panel + between)) / total;
@@ -35,10 +35,12 @@ const figures = (() => {
     // Upright labels have room for many ticks side by side.
     const crowded = across.filter((key) => own[key].ticktext?.length > 3);
     for (const key of crowded) layout[key].tickangle = 90;
-    const bottom = own.margin.b + (crowded.length ? 90 : 0);
     const names = traces.filter((trace) => trace.showlegend).length;
-    layout.legend = { orientation: "h", yref: "container", y: 1, yanchor: "top", x: 0 };
-    layout.margin = { ...own.margin, l: 50, r: 12, t: own.margin.t + 20 * names, b: bottom };
+    const bottom = own.margin.b + (crowded.length ? 90 : 0) + 20 * names;
+    const font = { size: 11 };
+    layout.legend = { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, font };
+    const top = own.annotations ? 40 : 10;
+    layout.margin = { ...own.margin, l: 50, r: 12, t: top, b: bottom };
     layout.height = layout.margin.t + bottom + total;
     return layout;
   };

@@ -53,7 +53,7 @@ def test_edge_of_the_front_runs_through_dominated_places(directions):
     points = pd.DataFrame(
         {"point_id": ["p", "q"], x: [1.0, 2.0], y: [1.0, 3.0] if rising else [3.0, 1.0]}
     )
-    (edge,) = find_traces(front_figure(points, points, objectives), "edge of the front")
+    (edge,) = [t for t in front_figure(points, points, objectives)["data"] if t["mode"] == "lines"]
     xs, ys = list(edge["x"]), list(edge["y"])
     corner = {"hv": (xs[1], ys[0]), "vh": (xs[0], ys[1])}[edge["line"]["shape"]]
     place = pd.DataFrame({"point_id": ["r"], x: [corner[0]], y: [corner[1]]})
