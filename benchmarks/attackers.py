@@ -39,9 +39,10 @@ from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.attackers.scores import assess
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.evidence import Evidence
 from privnets.adversarial.problem import class_frequencies
 from privnets.adversarial.problems.opening import problem_of
-from privnets.adversarial.records import Evidence, known_rows, load_pool, raw_evidence
+from privnets.adversarial.records import known_rows, load_pool, raw_evidence
 from privnets.adversarial.training.game import Game
 from privnets.randomness import generator
 from tests.support import finish

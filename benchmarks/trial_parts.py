@@ -31,9 +31,10 @@ from privnets.adversarial.attackers.scores import assess
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.baselines import Baselines
 from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.evidence import Evidence
 from privnets.adversarial.problem import Problem, class_frequencies
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Evidence, known_rows, load_pool
+from privnets.adversarial.records import known_rows, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError
 from tests.support import finish

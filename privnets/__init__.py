@@ -9,8 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from privnets.registry import experiment, experiments
-
 if TYPE_CHECKING:
     from privnets.adversarial.release_check import ReleaseCheck as ReleaseCheck
     from privnets.adversarial.release_check import check_release as check_release
@@ -20,6 +18,8 @@ if TYPE_CHECKING:
     from privnets.audit.evaluation import audit_signals as audit_signals
     from privnets.audit.inputs import AuditError as AuditError
     from privnets.audit.result import AuditResult as AuditResult
+    from privnets.experiment_registry import experiment as experiment
+    from privnets.experiment_registry import experiments as experiments
     from privnets.frames import points_frame as points_frame
     from privnets.frames import replicates_frame as replicates_frame
     from privnets.points import Curve as Curve
@@ -38,12 +38,14 @@ _DEFINED_IN = {
     "audit_model": "privnets.audit.evaluation",
     "audit_signals": "privnets.audit.evaluation",
     "check_release": "privnets.adversarial.release_check",
+    "experiment": "privnets.experiment_registry",
+    "experiments": "privnets.experiment_registry",
     "load_releaser": "privnets.adversarial.trained_releaser",
     "merge_replicates": "privnets.points",
     "points_frame": "privnets.frames",
     "replicates_frame": "privnets.frames",
 }
-__all__ = [*_DEFINED_IN, "experiment", "experiments"]
+__all__ = [*_DEFINED_IN]
 
 
 def __getattr__(name: str) -> object:

@@ -12,10 +12,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from privnets.contract import Experiment
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -58,6 +55,10 @@ class Registry(Generic[T]):
         added = {point.name for point in installed if point.name not in self.builtin}
         return (*self.builtin, *sorted(added))
 
+    def added_names(self) -> tuple[str, ...]:
+        """Returns the names that packages add, sorted."""
+        return self.names()[len(self.builtin) :]
+
     def get(self, name: str) -> T:
         """Returns the extension with this name; always the same object.
 
@@ -98,40 +99,9 @@ class Registry(Generic[T]):
         return extension
 
 
-EXPERIMENTS: Final[Registry[Experiment]] = Registry(
-    "experiment",
-    "privnets.experiments",
-    "privnets.contract:Experiment",
-    {
-        "adversarial": "privnets.adversarial.experiment:Adversarial",
-        "membership": "privnets.membership.experiment:Membership",
-    },
-)
-
-
-def experiment(name: str) -> Experiment:
-    """Returns the experiment with this name, or that of the function at `module:name`.
-
-    Raises:
-        ValueError: If no experiment has this name.
-        ExtensionError: If it cannot be loaded.
-        UserFormError: If the function is no experiment; see `privnets.references.experiments`.
-    """
-    if is_own_experiment(name):
-        from privnets.references.experiments import own_experiment
-
-        return own_experiment(name)
-    return EXPERIMENTS.get(name)
-
-
 def is_own_experiment(name: str) -> bool:
     """Returns whether an experiment's name is the location of a user's function."""
     return ":" in name
-
-
-def experiments() -> dict[str, Experiment]:
-    """Returns all experiments by name."""
-    return {name: experiment(name) for name in EXPERIMENTS.names()}
 
 
 def package_version(package: str) -> str:

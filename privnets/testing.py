@@ -13,10 +13,11 @@ import torch
 
 from privnets import data
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.objectives import Objective
+from privnets.adversarial.evidence import AttackerGuesses, KnownRows
+from privnets.adversarial.objective import Objective
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import AttackerGuesses, KnownRows, load_pool
+from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
 from privnets.attacks.base import Attack
 from privnets.audit.model_signals import ModelSignals

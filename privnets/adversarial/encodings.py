@@ -9,9 +9,10 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,9 +29,6 @@ from privnets.references.problems import Range
 from privnets.references.table_files import STANDARD, read_frame
 from privnets.references.table_format import MissingValues, TableFormat
 from privnets.references.tables import require_columns
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = NDArray[np.float32]
 
@@ -221,8 +219,6 @@ class TableEncoding(RecordEncoding):
 
         Both are computed from a release alone, so they reveal no more than it does.
         """
-        import pandas as pd  # half a second to import
-
         values = zip(self.columns, self._blocks(z), strict=True)
         columns = {column.name: column.decode(block) for column, block in values}
         return pd.DataFrame(columns, index=records.index)

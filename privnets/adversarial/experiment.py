@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import ClassVar, Final, cast
 
 from privnets.adversarial import metrics
-from privnets.adversarial.attackers import added_names
+from privnets.adversarial.attackers import ATTACKERS
 from privnets.adversarial.config import (
     COPYING_RELEASERS,
     AdversarialConfig,
@@ -112,7 +112,7 @@ class Adversarial(Experiment):
             labels = _problem(config).utility_labels
             scorers.try_scorers(own.metrics, labels, labels)
             sources += scorers.scorer_digests(own.metrics)
-        return "; ".join([_problem(config).fingerprint(own), *added_names(), *sources])
+        return "; ".join([_problem(config).fingerprint(own), *ATTACKERS.added_names(), *sources])
 
     def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
         """Sentences on the records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_members
+from privnets.adversarial.attackers import ATTACKERS, SIDE
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem
@@ -110,13 +110,13 @@ def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
     if config.evaluation == "exact":
         return tuple(sorted({*_WITHOUT_ATTACKERS, *spec.extra_metrics}))
     keys = {*_GENERAL, *spec.extra_metrics}
-    keys |= {key for name in panel_members(spec) for key in attacker_keys(name)}
+    keys |= {key for name in spec.attackers for key in attacker_keys(name)}
     keys |= {*OBJECTIVES.get(config.objective).metrics}
     if spec.utility_classes:
         keys |= {*_WITH_UTILITY_LABEL, *(config.metrics or ())}
         keys |= {*map(floor_key, config.metrics or ())}
     if (rule := problem.other_labels(config)) is not None:
-        keys |= {*other_label_keys(panel_members(spec), rule), under_labels(RAW_KEY, rule)}
+        keys |= {*other_label_keys(spec.attackers, rule), under_labels(RAW_KEY, rule)}
     return tuple(sorted(keys))
 
 

@@ -1,26 +1,10 @@
-"""Objectives of releasers: their interface and their registry.
-
-An objective answers what planning needs; its loss, and torch with it, load with the first game.
-"""
+"""Registry of objectives of releasers, and the fields that they alone read."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Any, Final
 
 from privnets.registry import Registry
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import AttackerGuesses, KnownRows
-    from privnets.adversarial.training.losses import Loss
-    from privnets.statistics.estimates import Estimate
-
 
 WEIGHTS: Final = frozenset(
     {
@@ -35,67 +19,13 @@ WEIGHTS: Final = frozenset(
 )
 """Fields of a configuration that only objectives read."""
 
-
-class Objective(ABC):
-    """Loss that a releaser minimises.
-
-    Attributes:
-        name: Value of the field `objective`.
-        fields: Those of `WEIGHTS` that the loss reads; a study may not change others.
-            The order `alpha` is not among them: leakage of that order is always measured.
-        compares_with_raw: Whether the loss compares utility inferred from the release with utility
-            inferred from raw records. It then needs a problem with a utility label, and both
-            networks train with the adversary; otherwise one network trains beside the releaser.
-        metrics: Keys of what `measure` returns, `privacy/...` being smaller if more private.
-    """
-
-    name: ClassVar[str]
-    fields: ClassVar[frozenset[str]]
-    compares_with_raw: ClassVar[bool] = False
-    metrics: ClassVar[tuple[str, ...]] = ()
-
-    @abstractmethod
-    def loss(
-        self,
-        configs: Sequence[AdversarialConfig],
-        log_prior: Tensor,
-        complete: Collection[str] = (),
-    ) -> Loss:
-        """The loss of a stack.
-
-        Args:
-            configs: Configurations of the S members.
-            log_prior: Class log frequencies of the secret in training, shape [S, C].
-            complete: Labels of which none is missing, of `secret` and `utility`.
-        """
-
-    def measure(
-        self,
-        config: AdversarialConfig,
-        guesses: AttackerGuesses,
-        rows: KnownRows,
-        prior: NDArray[np.float64],
-    ) -> Mapping[str, Estimate]:
-        """Measures a release by the strongest fresh attacker; nothing by default.
-
-        Args:
-            config: Configuration of the release.
-            guesses: The attacker's calibrated guesses of n test records.
-            rows: True secrets of these records, and their origins.
-            prior: Class frequencies of the secret, shape [C].
-
-        Returns:
-            An estimate for each key of `metrics`.
-        """
-        return {}
-
-
-OBJECTIVES: Final[Registry[Objective]] = Registry(
+# Of `privnets.adversarial.objective.Objective`, whose configurations are made with this registry.
+OBJECTIVES: Final[Registry[Any]] = Registry(
     "objective",
     "privnets.objectives",
-    "privnets.adversarial.objectives:Objective",
+    "privnets.adversarial.objective:Objective",
     {
-        "alpha": "privnets.adversarial.published_objectives:AlphaObjective",
-        "squared-kl": "privnets.adversarial.published_objectives:SquaredKLObjective",
+        "alpha": "privnets.adversarial.objective:AlphaObjective",
+        "squared-kl": "privnets.adversarial.objective:SquaredKLObjective",
     },
 )

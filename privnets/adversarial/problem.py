@@ -9,23 +9,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privnets.adversarial.attackers import ATTACKERS, SIDE
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import ArrayEncoding, RecordEncoding
-from privnets.contract import InvalidField
+from privnets.adversarial.evidence import AttackerGuesses, KnownRows, Parameters, Release
+from privnets.contract import InvalidField, State
 from privnets.points import Scalar
 from privnets.randomness import generator
 from privnets.references.problems import ProblemSettings
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
-    from privnets.statistics.estimates import Estimate
+from privnets.statistics.estimates import Estimate
 
 NetworkKind = Literal["perceptron", "convolutional", "separable", "recurrent"]
 
@@ -73,6 +70,16 @@ class ProblemSpec:
         if self.is_sequential:
             return ("noise", "rounding", "average")
         return ("noise", "blur", "box") if self.pixels else ("noise", "rounding")
+
+    @property
+    def attackers(self) -> dict[str, str]:
+        """Registered names of the panel's attackers, by name in metric keys; loads no attacker."""
+        names = ATTACKERS.names()
+        general = [name for name in names if "." not in name]
+        informed = {name + SIDE: name for name in general} if self.side_features else {}
+        own = [name for name in names if name.startswith(f"{self.name}.")]
+        specific = {name.split(".", 1)[1]: name for name in own}
+        return {name: name for name in general} | informed | specific
 
     @property
     def is_sequential(self) -> bool:
@@ -260,13 +267,8 @@ class Problem(ABC):
         """Name of the rule that labels `Splits.other_test`; None if records have one rule."""
         return None
 
-    def exact_curves(
-        self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
-        """Exact measures [S] of a stack's releasers in training, by curve key.
-
-        Each of the releasers' parameters has the shape [S, ...].
-        """
+    def exact_curves(self, configs: Sequence[AdversarialConfig], parameters: Parameters) -> State:
+        """Exact measures [S] of a stack's releasers in training, by curve key."""
         return {}
 
     def reference_metrics(

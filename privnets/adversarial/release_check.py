@@ -25,10 +25,11 @@ from privnets.adversarial.attackers.panel import (
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
 from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
+from privnets.adversarial.evidence import PARTS, Evidence
 from privnets.adversarial.problem import subsample
 from privnets.adversarial.problems.opening import open_records
 from privnets.adversarial.problems.own import OwnProblem
-from privnets.adversarial.records import PARTS, Evidence, load_pool, select_exposure
+from privnets.adversarial.records import load_pool, select_exposure
 from privnets.adversarial.trained_releaser import TrainedReleaser
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.data import DataError

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -14,9 +15,6 @@ from privnets.references.columns import is_number, kind_of
 from privnets.references.problems import Range
 from privnets.references.table_files import EXACT
 from privnets.references.tables import MISSING, category_texts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Dtype = Literal["object", "category", "boolean", "Int64", "Float64"]
 
@@ -208,8 +206,6 @@ class CategoryColumn(BaseModel):
 
     def decode(self, z: NDArray[np.float64]) -> Any:
         """The category with the highest score for each record, in its type, shape [n]."""
-        import pandas as pd  # half a second to import
-
         values, likeliest = self._values(), z.argmax(axis=1)
         if None in values or self.dtype == "category":
             return pd.array(values, dtype=self.dtype).take(likeliest)

@@ -14,7 +14,7 @@ from privnets.adversarial.evaluation.evaluator import (
 )
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems.opening import problem_of
-from privnets.adversarial.records import load_pool
+from privnets.adversarial.records import is_finite, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import build_game_networks
 from privnets.adversarial.training.releasers import build_releaser
@@ -109,7 +109,7 @@ class StackRun:
         releases = [
             release_records(self._game, i, self._pool, self._splits[i]) for i in range(count)
         ]
-        if diverged := [i for i, release in enumerate(releases) if not release.is_finite()]:
+        if diverged := [i for i, release in enumerate(releases) if not is_finite(release)]:
             self._remove(diverged)
             reason = "diverged: releases are not finite"
             yield self._stage([self._failed_point(releases[i].config, reason) for i in diverged])

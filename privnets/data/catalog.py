@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +120,11 @@ class DataReference(UserForm):
 
     Attributes:
         scale: Whether attributes get mean 0 and standard deviation 1.
+        reader: Location of its `DataSource`, as `module:class`, which loads when the data set is
+            opened: it is called with the description, the file or folder, and a digest of it.
     """
+
+    reader: ClassVar[str]
 
     scale: Literal["standard", "none"]
 

@@ -126,8 +126,7 @@ class Membership(Experiment):
 
             code += (digests := scorer_digests(typed.metrics))
             try_own_utilities(typed, "; ".join([data.fingerprint(typed.data_form), *digests]))
-        added = [name for name in ATTACKS.names() if name not in ATTACKS.builtin]
-        return "; ".join([data.fingerprint(typed.data_form), *code, *added])
+        return "; ".join([data.fingerprint(typed.data_form), *code, *ATTACKS.added_names()])
 
     def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
         """Returns sentences on the data set, and on the form in which the model gets it."""

@@ -9,6 +9,7 @@ import zipfile
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
@@ -39,6 +40,8 @@ class TableReference(TableAttributes, DataReference):
             alphabetical order.
         scale: Whether attributes get mean 0 and standard deviation 1.
     """
+
+    reader: ClassVar[str] = "privnets.references.tables:TableSource"
 
     target: str
     task: Task | None = None
@@ -86,6 +89,7 @@ class OwnArrays(DataReference):
     task: Task | None = None
     scale: Literal["standard", "none"] = "standard"
 
+    reader: ClassVar[str] = "privnets.references.tables:ArraySource"
     entry: ClassVar[str]
 
     @abstractmethod
@@ -179,12 +183,9 @@ DATA_FORMS: Final[Mapping[str, type[DataReference]]] = {
 @lru_cache(maxsize=8)
 def _open(reference: DataReference, place: Path, content: str) -> DataSource:
     """Reads a data set once for each content; `place` is its file, or the study's folder."""
-    from privnets.references.tables import ArraySource, TableSource  # pandas takes half a second
-
-    if isinstance(reference, TableReference):
-        return TableSource(reference, place, content)
-    assert isinstance(reference, OwnArrays)
-    return ArraySource(reference)
+    reader: Any = EntryPoint("reader", reference.reader, "").load()
+    source: DataSource = reader(reference, place, content)
+    return source
 
 
 def digest_of(path: Path, field: str) -> str:

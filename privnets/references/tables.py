@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -27,11 +27,9 @@ from privnets.references.columns import (
     text_remarks,
     unclear_columns,
 )
+from privnets.references.data import OwnArrays, TableReference
 from privnets.references.table_files import EXACT, is_unnamed, read_frame
 from privnets.references.table_format import TableAttributes
-
-if TYPE_CHECKING:
-    from privnets.references.data import OwnArrays, TableReference
 
 _MAX_CLASSES: Final = 20
 """Whole numbers with more distinct values are a regression target, unless the task is given."""
@@ -153,8 +151,8 @@ class TableSource(_OwnSource):
 class ArraySource(_OwnSource):
     """A user's arrays in memory."""
 
-    def __init__(self, reference: OwnArrays) -> None:
-        """Reads and checks the arrays.
+    def __init__(self, reference: OwnArrays, folder: Path, content: str) -> None:
+        """Reads and checks the arrays, whose own digest replaces that of their file.
 
         Raises:
             UserFormError: If they cannot be read, or their shapes or values are of no use.

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 import privnets
 from privnets.config import ExperimentConfig, flatten, nest
-from privnets.contract import Experiment
 from privnets.data import DataError, UserFormError
+from privnets.experiment_registry import EXPERIMENTS, Experiment
 from privnets.references import user_files
-from privnets.registry import EXPERIMENTS, ExtensionError, Registry
+from privnets.registry import ExtensionError, Registry
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
 from sweeps.study.field_errors import UNKNOWN_KEY, field_errors, merge_values, without_meant
 from sweeps.study.search import SEARCHES, Search, find_setting_errors

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import privnets
-from privnets.registry import EXPERIMENTS, ExtensionError, Registry
+from privnets.experiment_registry import EXPERIMENTS
+from privnets.registry import ExtensionError, Registry
 
 TRIVIAL = Path(__file__).resolve().parents[2] / "benchmarks" / "trivial"
 

@@ -11,13 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Any, Final, Literal
 
 from privnets.registry import Registry
-
-if TYPE_CHECKING:
-    from privnets.adversarial.attackers.attacker import Attacker
-    from privnets.adversarial.problem import ProblemSpec
 
 ProfileName = Literal["quick", "full"]
 
@@ -62,7 +58,8 @@ PROFILES: Final[Mapping[ProfileName, PanelProfile]] = {
     "full": PanelProfile(4_000, 1, 12_000, draws=64, numbers=2**26),
 }
 
-ATTACKERS: Final[Registry[Attacker]] = Registry(
+# Of `privnets.adversarial.attackers.attacker.Attacker`, whose module loads torch.
+ATTACKERS: Final[Registry[Any]] = Registry(
     "attacker",
     "privnets.attackers",
     "privnets.adversarial.attackers.attacker:Attacker",
@@ -78,17 +75,3 @@ ATTACKERS: Final[Registry[Attacker]] = Registry(
         "amnist.thickness_thick": "privnets.adversarial.attackers.thickness:ThickThickness",
     },
 )
-
-
-def added_names() -> tuple[str, ...]:
-    """Registered names of the attackers that packages add."""
-    return tuple(name for name in ATTACKERS.names() if name not in ATTACKERS.builtin)
-
-
-def panel_members(spec: ProblemSpec) -> dict[str, str]:
-    """Registered names of a panel's attackers, by name in metric keys; loads no attacker."""
-    general = [name for name in ATTACKERS.names() if "." not in name]
-    informed = {name + SIDE: name for name in general} if spec.side_features else {}
-    own = [name for name in ATTACKERS.names() if name.startswith(f"{spec.name}.")]
-    specific = {name.split(".", 1)[1]: name for name in own}
-    return {name: name for name in general} | informed | specific

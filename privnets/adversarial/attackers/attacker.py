@@ -13,8 +13,9 @@ from scipy.ndimage import minimum_filter1d, uniform_filter1d
 
 from privnets.adversarial.attackers import PROFILES, SIDE, PanelProfile
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackView, Evidence, KnownRows
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.records import AttackView, Evidence, KnownRows, known_rows
+from privnets.adversarial.records import known_rows
 from privnets.networks.layers import Architecture
 from privnets.points import Curve
 

@@ -17,9 +17,10 @@ from privnets.adversarial.attackers.scores import (
     balanced_decision,
     log_score,
 )
+from privnets.adversarial.evidence import AttackView, Evidence, KnownRows
 from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY
 from privnets.adversarial.problem import class_frequencies
-from privnets.adversarial.records import MISSING, AttackView, Evidence, KnownRows, known_rows
+from privnets.adversarial.records import MISSING, known_rows
 from privnets.statistics.estimates import Estimate
 
 _PRIOR, _LABEL, _SIDE = FLOOR_KEYS

@@ -21,8 +21,9 @@ from privnets.adversarial.attackers.convergence import (
     train_until_converged,
 )
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackView, Evidence
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.records import MISSING, AttackView, Evidence, known_secret
+from privnets.adversarial.records import MISSING, known_secret
 from privnets.adversarial.training.inference_networks import append_side, build_inference_network
 from privnets.networks.layers import Architecture
 

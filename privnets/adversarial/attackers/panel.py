@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from privnets.adversarial.attackers import ATTACKERS, PROFILES, SIDE, PanelProfile, panel_members
+from privnets.adversarial.attackers import ATTACKERS, PROFILES, SIDE, PanelProfile
 from privnets.adversarial.attackers.attacker import (
     NetworkAttacker,
     Posterior,
@@ -43,6 +43,7 @@ from privnets.adversarial.attackers.scores import (
     leakage,
 )
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackerGuesses, Evidence
 from privnets.adversarial.metrics import (
     ATTAINABLE_KEY,
     FLOOR_KEYS,
@@ -54,8 +55,6 @@ from privnets.adversarial.metrics import (
 )
 from privnets.adversarial.problem import Problem, class_frequencies
 from privnets.adversarial.records import (
-    AttackerGuesses,
-    Evidence,
     evidence_defect,
     join_tests,
     known_rows,
@@ -131,7 +130,7 @@ def build_panel(problem: Problem, config: AdversarialConfig) -> Panel:
     """The registered attackers of a problem."""
     networks: dict[str, Architecture] = {}
     attackers: dict[str, ReleaseAttacker] = {}
-    for name, registered in panel_members(problem.spec).items():
+    for name, registered in problem.spec.attackers.items():
         attacker = ATTACKERS.get(registered)
         if isinstance(attacker, NetworkAttacker):
             networks[name] = attacker.architecture(problem, config, name.endswith(SIDE))

@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 
 from privnets.adversarial.attackers.attacker import Posterior
-from privnets.adversarial.records import KnownRows
+from privnets.adversarial.evidence import KnownRows
 from privnets.statistics.estimates import Estimate, mean
 from privnets.statistics.roc import Ranking
 

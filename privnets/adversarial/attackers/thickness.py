@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from privnets.adversarial.attackers.attacker import Posterior, ReleaseAttacker, ReleaseView
 from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision
+from privnets.adversarial.evidence import AttackView, KnownRows
 from privnets.adversarial.problem import class_frequencies
 from privnets.adversarial.problems.amnist import (
     NORMAL,
@@ -26,7 +27,7 @@ from privnets.adversarial.problems.amnist import (
     digit_thresholds,
 )
 from privnets.adversarial.problems.digits import THICK, THIN
-from privnets.adversarial.records import AttackView, KnownRows, known_rows
+from privnets.adversarial.records import known_rows
 from privnets.randomness import generator
 
 PUBLISHED_THRESHOLDS: Final = np.array([8, 4, 5, 5, 7, 8, 4, 4, 9, 4])

@@ -36,16 +36,11 @@ from privnets.adversarial.evaluation.evaluator import (
     group_of,
     normalized_error,
 )
+from privnets.adversarial.evidence import PARTS, AttackerGuesses, Release
 from privnets.adversarial.metrics import RAW_KEY, under_labels
 from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem, class_frequencies
-from privnets.adversarial.records import (
-    MISSING,
-    PARTS,
-    AttackerGuesses,
-    Release,
-    known_rows,
-)
+from privnets.adversarial.records import MISSING, known_rows
 from privnets.config import floor_key
 from privnets.membership.utilities import TestOutputs
 from privnets.points import Replicate

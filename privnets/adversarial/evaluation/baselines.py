@@ -21,13 +21,13 @@ import torch
 from filelock import FileLock, Timeout
 
 from privnets import cache
-from privnets.adversarial.attackers import PROFILES, panel_members
+from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.attackers.neural import FittedUtility, fit_utility
 from privnets.adversarial.attackers.panel import build_panel, score_releases
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackerGuesses, Evidence
 from privnets.adversarial.metrics import PRIVACY_KEYS, under_labels
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.records import AttackerGuesses, Evidence
 
 _VERSION = 7
 _POLL_SECONDS = 0.2
@@ -144,7 +144,7 @@ def _cache_key(problem: Problem, config: AdversarialConfig) -> str:
     identity = {
         "version": _VERSION,
         "data": problem.fingerprint(config),
-        "attackers": list(panel_members(problem.spec)),
+        "attackers": list(problem.spec.attackers),
         "attacker_width": problem.spec.attacker_width,
         "profile": astuple(PROFILES[config.panel]),
         "torch": torch.__version__,

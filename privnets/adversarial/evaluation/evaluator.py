@@ -15,19 +15,10 @@ from torch import Tensor
 
 from privnets.adversarial.attackers.scores import balanced_accuracy
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import PARTS, AttackView, Evidence, Release
 from privnets.adversarial.metrics import BELOW_BOUND, metric_keys
 from privnets.adversarial.problem import Problem, Splits
-from privnets.adversarial.records import (
-    MISSING,
-    PARTS,
-    AttackView,
-    Evidence,
-    Pool,
-    Release,
-    known_rows,
-    raw_evidence,
-    select_exposure,
-)
+from privnets.adversarial.records import MISSING, Pool, known_rows, raw_evidence, select_exposure
 from privnets.adversarial.trained_releaser import RELEASER_FILE, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.points import Replicate, ScoredRecords

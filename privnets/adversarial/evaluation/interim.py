@@ -32,9 +32,10 @@ from privnets.adversarial.attackers.scores import (
 )
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import normalized_error, utility_accuracy
+from privnets.adversarial.evidence import AttackView, KnownRows
 from privnets.adversarial.metrics import PRIVACY_KEYS, interim_objectives
 from privnets.adversarial.problem import Problem, Splits, class_frequencies, subsample
-from privnets.adversarial.records import AttackView, KnownRows, Pool, select_exposure
+from privnets.adversarial.records import Pool, select_exposure
 from privnets.adversarial.training.game import Game
 from privnets.randomness import generator
 from privnets.statistics import estimates

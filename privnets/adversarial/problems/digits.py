@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from safetensors.numpy import save
 
 from privnets import data
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import Release
 from privnets.adversarial.problem import (
     Problem,
     ProblemSpec,
@@ -22,9 +23,6 @@ from privnets.adversarial.problem import (
     stratified_sizes,
     stratified_split,
 )
-
-if TYPE_CHECKING:
-    from privnets.adversarial.records import Release
 
 THIN: Final = 0
 THICK: Final = 1

@@ -18,7 +18,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from safetensors.numpy import save
 
 from privnets import data
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import Release
 from privnets.adversarial.problem import (
     Problem,
     ProblemSpec,
@@ -40,9 +41,6 @@ from privnets.data import DataError, eco
 from privnets.data.eco import STEPS, Recordings, Resolution
 from privnets.data.eco_files import MISSING
 from privnets.references.problems import SequenceSettings
-
-if TYPE_CHECKING:
-    from privnets.adversarial.records import Release
 
 PARTS = ("train", "attack", "validation", "test")
 ROTATION = (0, 1, 3, 0, 1, 2, 0, 3, 1, 0)

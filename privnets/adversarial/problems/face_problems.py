@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privnets.adversarial.evidence import AttackerGuesses, KnownRows, Release
 from privnets.adversarial.problem import (
     ProblemSpec,
     ReleaseDetails,
@@ -36,9 +37,6 @@ from privnets.adversarial.problems.faces import (
 from privnets.data.faces import UNKNOWN, FaceLabels
 from privnets.statistics import estimates
 from privnets.statistics.estimates import Estimate
-
-if TYPE_CHECKING:
-    from privnets.adversarial.records import AttackerGuesses, KnownRows, Release
 
 _MAN_PROBABILITIES: Final = tuple(
     f"diagnostic/man_probability_{of}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from pydantic import Field
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import ImageEncoding
+from privnets.adversarial.evidence import Release
 from privnets.adversarial.problem import (
     Problem,
     ProblemSpec,
@@ -40,9 +41,6 @@ from privnets.randomness import generator
 from privnets.references.problems import ProblemSettings
 from privnets.statistics import estimates
 from privnets.statistics.estimates import Estimate
-
-if TYPE_CHECKING:
-    from privnets.adversarial.records import Release
 
 Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numerator and denominator of a share, as `estimates.ratio` takes them, shape [n] each."""

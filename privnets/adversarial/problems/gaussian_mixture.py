@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from pydantic import Field
 
 from privnets import measures
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import Parameters, Release
 from privnets.adversarial.problem import (
     Problem,
     ProblemSpec,
@@ -23,14 +24,9 @@ from privnets.adversarial.problem import (
     Splits,
     SplitSizes,
 )
-from privnets.contract import InvalidField
+from privnets.contract import InvalidField, State
 from privnets.randomness import generator
 from privnets.references.problems import ProblemSettings
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from privnets.adversarial.records import Release
 
 EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
 """Metrics of a trained linear filter."""
@@ -132,13 +128,11 @@ class GaussianMixtureProblem(Problem):
     def test_set(self, config: AdversarialConfig) -> None:
         """None, as every seed draws records of its own."""
 
-    def exact_curves(
-        self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
+    def exact_curves(self, configs: Sequence[AdversarialConfig], parameters: Parameters) -> State:
         """Exact leakage and censored utility of linear filters, nats."""
         if configs[0].releaser_name != "linear":
             return {}
-        information = _filter_information(parameters[0].detach().double(), configs)
+        information = _filter_information(parameters, configs)
         return {"exact/leakage": information.leakage, "exact/censored": information.censored}
 
     def reference_metrics(
@@ -164,9 +158,8 @@ class GaussianMixtureProblem(Problem):
     def release_details(self, release: Release) -> ReleaseDetails:
         """Exact measures of a linear filter."""
         config, metrics, notes = release.config, dict.fromkeys(EXACT, math.nan), dict[str, str]()
-        linear_filter = release.parameters[0] if self.has_exact_information(config) else None
-        if linear_filter is not None:
-            information = _filter_information(linear_filter.double()[None], [config])
+        if self.has_exact_information(config):
+            information = _filter_information([release.parameters[0][None]], [config])
             leakage, censored = float(information.leakage), float(information.censored)
             loss = (1 - config.tradeoff) * censored**2 + config.tradeoff * leakage**2
             metrics = dict(zip(EXACT, (leakage, censored, loss), strict=True))
@@ -186,9 +179,10 @@ def dependence_of(config: AdversarialConfig) -> float:
 
 
 def _filter_information(
-    theta: Tensor, configs: Sequence[AdversarialConfig]
-) -> measures.FilterInformation[Tensor]:
+    parameters: Parameters, configs: Sequence[AdversarialConfig]
+) -> measures.FilterInformation[Any]:
     """Exact information of linear filters [S, 2, 2], shape [S]; NaN for diverged ones."""
+    theta = parameters[0].detach().double()
     is_finite = theta.isfinite().flatten(1).all(1)
     noise = theta.new_tensor([config.noise_std for config in configs])
     joint = measures.joint_us(theta.new_tensor([dependence_of(config) for config in configs]))

@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.adversarial.config import AdversarialConfig
@@ -62,10 +63,6 @@ from privnets.references.tables import (
     require_columns,
 )
 from privnets.references.user_files import absolute_path, combine_digests
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 MIN_RECORDS: Final = sum(SHARES)  # of a class, so that every part has some

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -38,10 +39,6 @@ from privnets.references.columns import (
 from privnets.references.problems import SeriesProblemReference
 from privnets.references.table_files import read_frame
 from privnets.references.tables import category_texts, require_columns
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _MISSING: Final = -1  # class of an unknown secret, and row of an absent reading
 _GAP: Final = 1.5  # times the usual distance of readings
@@ -235,8 +232,6 @@ def ordered_times(column: pd.Series[Any]) -> pd.Series[Any]:
     Raises:
         UserFormError: If they are other texts than ISO 8601, or of another type.
     """
-    import pandas as pd  # half a second to import
-
     if is_number(column):
         return column
     try:

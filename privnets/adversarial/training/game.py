@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackView
 from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem, Splits
-from privnets.adversarial.records import AttackView, Minibatch, Pool
+from privnets.adversarial.records import Minibatch, Pool
 from privnets.adversarial.training.batches import BatchSource, RecordReleaser
 from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.curves import TrainingCurves

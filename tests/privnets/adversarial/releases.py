@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackView, Evidence, Release
 from privnets.adversarial.problem import Splits
-from privnets.adversarial.records import AttackView, Evidence, Release
 
 
 def make_release(

@@ -15,8 +15,8 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from privnets import measures
 from privnets.adversarial.attackers import scores
 from privnets.adversarial.attackers.scores import calibrate
+from privnets.adversarial.evidence import KnownRows
 from privnets.adversarial.problem import class_frequencies
-from privnets.adversarial.records import KnownRows
 
 ORDERS = [0.01, 0.5, 0.9, 1 - 1e-7, 1.0, 1 + 1e-7, 1.1, 2.0, 30.0, math.inf]
 

@@ -12,9 +12,10 @@ import pytest
 from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.baselines import Baselines
+from privnets.adversarial.evidence import Evidence
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Evidence, load_pool, raw_evidence
+from privnets.adversarial.records import load_pool, raw_evidence
 from tests.support import finish, requires_data
 
 # arXiv 2310.18241: digits 97.25% and, balanced, thickness 91.5% on the original images.

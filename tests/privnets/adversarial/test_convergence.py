@@ -20,7 +20,8 @@ from privnets.adversarial.attackers.convergence import (
     train_until_converged,
 )
 from privnets.adversarial.attackers.neural import fit_network
-from privnets.adversarial.records import MISSING, AttackView, Evidence
+from privnets.adversarial.evidence import AttackView, Evidence
+from privnets.adversarial.records import MISSING
 from privnets.networks.mlp import Perceptron
 from tests.support import finish
 

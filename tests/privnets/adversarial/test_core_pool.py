@@ -18,7 +18,7 @@ from privnets.adversarial.attackers.classical import (
 )
 from privnets.adversarial.attackers.panel import CorePool, Panel, PanelResult, score_releases
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import AttackView, Evidence
+from privnets.adversarial.evidence import AttackView, Evidence
 
 ATTACKERS = {kind.name: kind() for kind in (BoostedTrees, NearestNeighbours, LogisticRegression)}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import privnets
-from privnets.adversarial.attackers import ATTACKERS, added_names
+from privnets.adversarial.attackers import ATTACKERS
 from privnets.adversarial.problems import PROBLEMS
 from privnets.testing import check_problem
 
@@ -107,7 +107,7 @@ def test_an_added_attacker_joins_every_panel_and_changes_the_points_identity():
     keys = EXPERIMENT.metric_keys(config)
     assert "privacy/attacker/coin_reader/auc" in keys
     assert "privacy/attacker/own_reader/auc" not in keys
-    assert added_names() == ("coin_reader", "coins.own_reader")
+    assert ATTACKERS.added_names() == ("coin_reader", "coins.own_reader")
     assert "coin_reader" in EXPERIMENT.fingerprint(config)
 
 

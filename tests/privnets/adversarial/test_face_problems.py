@@ -13,6 +13,7 @@ import privnets
 from privnets.adversarial.attackers import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
+from privnets.adversarial.evidence import AttackerGuesses, KnownRows, Release
 from privnets.adversarial.problem import ReleaseDetails
 from privnets.adversarial.problems import faces
 from privnets.adversarial.problems.face_problems import (
@@ -21,7 +22,7 @@ from privnets.adversarial.problems.face_problems import (
 )
 from privnets.adversarial.problems.faces import split_by_person
 from privnets.adversarial.problems.opening import problem_of
-from privnets.adversarial.records import AttackerGuesses, KnownRows, Release, load_pool
+from privnets.adversarial.records import load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError

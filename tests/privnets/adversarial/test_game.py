@@ -12,8 +12,9 @@ from scipy.stats import chisquare
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackView
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import AttackView, Minibatch, load_pool
+from privnets.adversarial.records import Minibatch, load_pool
 from privnets.adversarial.training.batches import BatchSource
 from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.game import Game

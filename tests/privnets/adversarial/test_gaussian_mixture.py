@@ -13,9 +13,10 @@ from scipy.stats import kstest
 
 from privnets import measures
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackView
 from privnets.adversarial.problem import ReleaseDetails
 from privnets.adversarial.problems.gaussian_mixture import GaussianMixtureProblem, dependence_of
-from privnets.adversarial.records import AttackView, Pool, Splits, load_pool
+from privnets.adversarial.records import Pool, Splits, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.measures.mixture import DATA_STD

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision, leakage
 from privnets.adversarial.evaluation.interim import predict_shares, select_beliefs
-from privnets.adversarial.records import KnownRows
+from privnets.adversarial.evidence import KnownRows
 from privnets.statistics.estimates import Estimate
 
 SIZES = 4_000, 2_000

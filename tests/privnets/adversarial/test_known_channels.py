@@ -16,7 +16,7 @@ from privnets.adversarial.attackers.classical import (
 )
 from privnets.adversarial.attackers.panel import Panel, score_releases
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import AttackView, Evidence
+from privnets.adversarial.evidence import AttackView, Evidence
 from privnets.networks.mlp import Perceptron
 
 ATTACKERS = {kind.name: kind() for kind in (BoostedTrees, NearestNeighbours, LogisticRegression)}

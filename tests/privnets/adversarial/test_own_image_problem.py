@@ -14,7 +14,7 @@ from privnets.adversarial.encodings import ImageEncoding
 from privnets.adversarial.evaluation.attacked import evaluate_by_attackers
 from privnets.adversarial.evaluation.evaluator import release_records
 from privnets.adversarial.problems.opening import problem_of
-from privnets.adversarial.records import load_pool
+from privnets.adversarial.records import is_finite, load_pool
 from privnets.adversarial.trained_releaser import load_releaser, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.releasers import build_releaser
@@ -115,7 +115,7 @@ def trained_release(photos):
 
 def test_a_game_releases_colours(trained_release) -> None:
     _, release = trained_release
-    assert release.is_finite()
+    assert is_finite(release)
     assert release.released.test.z.shape == (18, 3, SIZE, SIZE)
 
 

@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import privnets
-from privnets.adversarial.attackers import PROFILES, PanelProfile, panel_members
+from privnets.adversarial.attackers import PROFILES, PanelProfile
 from privnets.adversarial.attackers.attacker import Posterior, ReleaseAttacker, ReleaseView
 from privnets.adversarial.attackers.classical import (
     BoostedTrees,
@@ -28,8 +28,9 @@ from privnets.adversarial.attackers.panel import (
     score_releases,
 )
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackView, Evidence
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import MISSING, AttackView, Evidence
+from privnets.adversarial.records import MISSING
 from privnets.networks.mlp import Perceptron
 
 BEST = "privacy/attacker_balanced_accuracy"
@@ -378,7 +379,7 @@ def test_metric_keys_name_every_attacker(results):
 def test_a_panel_has_four_families_of_attackers_and_those_of_the_problem():
     general = ("network", "large_network", *(attacker.name for attacker in ATTACKERS))
     digits, eco, amnist = (
-        tuple(panel_members(PROBLEMS.get(name).spec)) for name in ("digits", "eco", "amnist")
+        tuple(PROBLEMS.get(name).spec.attackers) for name in ("digits", "eco", "amnist")
     )
     assert digits == general
     assert eco == (*general, *(f"{name}_side" for name in general))

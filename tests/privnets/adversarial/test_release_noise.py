@@ -21,8 +21,9 @@ from privnets.adversarial.attackers.neural import fit_network
 from privnets.adversarial.attackers.panel import Panel, PanelResult, score_releases
 from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackView, Evidence
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import AttackView, Evidence, known_rows
+from privnets.adversarial.records import known_rows
 from privnets.networks.mlp import Perceptron
 from privnets.randomness import generator
 from tests.support import finish

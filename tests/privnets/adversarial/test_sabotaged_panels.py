@@ -13,8 +13,9 @@ from privnets.adversarial.attackers.neural import fit_utility
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.attacked import evaluate_by_attackers
 from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.evidence import Evidence, Release
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Evidence, Release, load_pool
+from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
 from privnets.points import Replicate, ScoredRecords
 from tests.support import finish

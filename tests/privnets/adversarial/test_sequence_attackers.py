@@ -18,7 +18,8 @@ from privnets.adversarial.attackers.classical import (
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.attackers.panel import Panel, score_releases
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import MISSING, AttackView, Evidence, known_rows
+from privnets.adversarial.evidence import AttackView, Evidence
+from privnets.adversarial.records import MISSING, known_rows
 from privnets.networks.recurrent import Recurrent
 
 STEPS = 12

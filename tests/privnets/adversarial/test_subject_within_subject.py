@@ -14,16 +14,10 @@ import privnets
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records
+from privnets.adversarial.evidence import AttackerGuesses, KnownRows
 from privnets.adversarial.problems.face_problems import verification
 from privnets.adversarial.problems.opening import problem_of
-from privnets.adversarial.records import (
-    MISSING,
-    AttackerGuesses,
-    KnownRows,
-    known_rows,
-    load_pool,
-    raw_evidence,
-)
+from privnets.adversarial.records import MISSING, known_rows, load_pool, raw_evidence
 from privnets.adversarial.training.game import Game
 
 ADVERSARIAL = privnets.experiment("adversarial")

@@ -19,10 +19,11 @@ from privnets.adversarial.attackers.thickness import (
     ThinThickness,
 )
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evidence import AttackView, Evidence
 from privnets.adversarial.problem import class_frequencies
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.amnist import ROWS, digit_thresholds, scan_line_counts
-from privnets.adversarial.records import AttackView, Evidence, known_rows, load_pool, raw_evidence
+from privnets.adversarial.records import known_rows, load_pool, raw_evidence
 from privnets.data import mnist
 
 ATTACKERS = (RandomThickness, ThinThickness, ThickThickness)
