@@ -44,8 +44,15 @@ def describe_fields(model: type[BaseModel], mark: str = "") -> Iterator[FieldDes
     meanings = {name: " ".join(text.split()) for name, text in entries}
     for name, field in schema["properties"].items():
         meaning = field.get("description") or meanings.get(name, "no description")
-        values = _values(field, definitions, mark)
-        yield FieldDescription(name, values, _default(model, name, mark), meaning)
+        values, described = _values(field, definitions, mark), model.model_fields[name]
+        default = described.get_default(call_default_factory=True)
+        if described.is_required():
+            text = "required"
+        elif isinstance(default, BaseModel):
+            text = "see below"
+        else:
+            text = "none" if default in (None, {}, (), "") else f"{mark}{default}{mark}"
+        yield FieldDescription(name, values, text, meaning)
         if (choice := choice_of(model, name)) and choice.settings:
             for each in choice.names():
                 for setting in describe_fields(choice.settings(each), mark):
@@ -64,13 +71,3 @@ def _values(field: Mapping[str, Any], definitions: Mapping[str, Any], mark: str)
     limits = [f"{sign} {field[key]:.10g}" for key, sign in _LIMITS.items() if key in field]
     kind = field.get("type", "any")
     return " ".join([_KINDS.get(kind, kind), " and ".join(limits)]).strip()
-
-
-def _default(model: type[BaseModel], name: str, mark: str) -> str:
-    field = model.model_fields[name]
-    if field.is_required():
-        return "required"
-    default = field.get_default(call_default_factory=True)
-    if isinstance(default, BaseModel):
-        return "see below"
-    return "none" if default in (None, {}, (), "") else f"{mark}{default}{mark}"

@@ -10,20 +10,15 @@ from pydantic import Field, model_validator
 from privnets.adversarial.attackers import ProfileName
 from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problems import PROBLEMS
-from privnets.config import ExperimentConfig, Named, OneOf, UserForm, UserMetric
+from privnets.config import ExperimentConfig, Named, OneOf, UserMetric
 from privnets.points import Scalar
 from privnets.references.models import NETWORK_FORMS, NetworkReference
 from privnets.references.problems import PROBLEM_FORMS, OwnReference, ProblemSettings
 from privnets.registry import ExtensionError
 
-
-def _settings_of(name: str) -> type[UserForm]:
-    settings: type[UserForm] = PROBLEMS.get(name).Settings
-    return settings
-
-
 ProblemChoice = Annotated[
-    str | Named | OwnReference, OneOf(PROBLEMS.names, PROBLEM_FORMS, _settings_of)
+    str | Named | OwnReference,
+    OneOf(PROBLEMS.names, PROBLEM_FORMS, lambda name: PROBLEMS.get(name).Settings),
 ]
 """Name of a problem, perhaps with its settings, or the user's own records."""
 

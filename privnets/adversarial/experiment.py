@@ -51,7 +51,16 @@ class Adversarial(Experiment):
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
         """Success of the strongest attacker, or exact leakage, against the use of the release."""
-        return metrics.default_objectives(_problem(config), _own(config))
+        spec = _problem(config).spec
+        if _own(config).evaluation == "exact":
+            keys = ("exact/leakage", "exact/censored")
+        elif not spec.copies_input:
+            keys = ("privacy/leakage", "utility/censored")
+        elif spec.utility_classes:
+            keys = ("privacy/attacker_balanced_accuracy", "utility/accuracy")
+        else:
+            keys = ("privacy/attacker_balanced_accuracy", "utility/normalized_error")
+        return {key: self.objectives[key] for key in keys}
 
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
         """All keys that a replicate reports."""

@@ -120,20 +120,6 @@ def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
     return tuple(sorted(keys))
 
 
-def default_objectives(problem: Problem, config: AdversarialConfig) -> Mapping[str, Direction]:
-    """Success of the strongest attacker, or exact leakage, against the use of the release."""
-    if config.evaluation == "exact":
-        keys = ("exact/leakage", "exact/censored")
-    elif not problem.spec.copies_input:
-        keys = ("privacy/leakage", "utility/censored")
-    elif problem.spec.utility_classes:
-        keys = ("privacy/attacker_balanced_accuracy", "utility/accuracy")
-    else:
-        keys = ("privacy/attacker_balanced_accuracy", "utility/normalized_error")
-    directions = objectives()
-    return {key: directions[key] for key in keys}
-
-
 def interim_objectives(problem: Problem, config: AdversarialConfig) -> frozenset[str]:
     """Reported objectives that a rung can estimate without the networks of the game.
 

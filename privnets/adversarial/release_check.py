@@ -77,7 +77,7 @@ class ReleaseCheck:
     @property
     def strongest(self) -> str:
         """Attacker with the largest balanced accuracy on test, whichever validation chose."""
-        return self._strongest("balanced_accuracy")
+        return self._of_strongest("balanced_accuracy")[0]
 
     @property
     def balanced_accuracy(self) -> tuple[float, float, float]:
@@ -87,33 +87,26 @@ class ReleaseCheck:
         is the largest of them. An attacker that has the release may ignore it, so nothing is below
         the floor.
         """
-        return self._of_strongest("balanced_accuracy", self.floor)
+        return self._of_strongest("balanced_accuracy", self.floor)[1]
 
     @property
     def leakage(self) -> tuple[float, float, float]:
         """Largest leakage of the secret in nats, with such an interval and the floor 0."""
-        return self._of_strongest("leakage", 0.0)
+        return self._of_strongest("leakage")[1]
 
-    def _scores(self, metric: str) -> dict[str, tuple[float, float]]:
-        """Value on test of each attacker, and its standard error."""
-        errors = self.result.standard_errors
-        return {
-            key.split("/")[2]: (value, errors[key])
-            for key, value in self.result.metrics.items()
-            if key.startswith("privacy/attacker/") and key.endswith(f"/{metric}")
-        }
-
-    def _strongest(self, metric: str) -> str:
-        scores = self._scores(metric)
-        return max(scores, key=lambda name: scores[name][0])
-
-    def _of_strongest(self, metric: str, floor: float) -> tuple[float, float, float]:
-        scores = self._scores(metric)
-        quantile = float(ndtri(1 - _RISK / (2 * len(scores))))
-        value, error = scores[self._strongest(metric)]
-        high = max(each + quantile * error for each, error in scores.values())
-        low = value - quantile * error
-        return max(value, floor), max(low, floor), max(high, floor)
+    def _of_strongest(
+        self, metric: str, floor: float = 0.0
+    ) -> tuple[str, tuple[float, float, float]]:
+        """Strongest attacker on test by a metric, and that metric with its interval."""
+        errors, values = self.result.standard_errors, self.result.metrics
+        prefix, suffix = "privacy/attacker/", f"/{metric}"
+        keys = [key for key in values if key.startswith(prefix) and key.endswith(suffix)]
+        quantile = float(ndtri(1 - _RISK / (2 * len(keys))))
+        best = max(keys, key=lambda key: values[key])
+        high = max(values[key] + quantile * errors[key] for key in keys)
+        low = values[best] - quantile * errors[best]
+        interval = max(values[best], floor), max(low, floor), max(high, floor)
+        return best.split("/")[2], interval
 
     def check(
         self, limits: Mapping[str, float] = MappingProxyType({}), *, judge: Judge = "upper"
@@ -134,7 +127,7 @@ class ReleaseCheck:
             "leakage": self.leakage,
         }
         attackers = dict.fromkeys(intervals, self.strongest)
-        attackers["leakage"] = self._strongest("leakage")
+        attackers["leakage"] = self._of_strongest("leakage")[0]
         answers = [
             GateAnswer("release", key, limit, intervals[key], attackers[key], judge)
             for key, limit in check_limits(GATED_OF_RELEASES, limits).items()
@@ -145,7 +138,7 @@ class ReleaseCheck:
     def verdict(self) -> str:
         """Strongest attacker, floor, leakage and utility in sentences."""
         (accuracy, low, high), (leakage, least, most) = self.balanced_accuracy, self.leakage
-        notes, count = self.result.notes, len(self._scores("balanced_accuracy"))
+        notes, count = self.result.notes, sum(key.endswith("/auc") for key in self.result.metrics)
         raised = [notes[key] for key in sorted(notes) if key.startswith("flag/")]
         half = float(ndtri(1 - _RISK / 2))
         utility = (

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from privnets.attacks.base import Attack
-from privnets.attacks.view import Array, AttackerView, ReferenceMoments
+from privnets.attacks.view import Array, AttackerView
 
 _PAPER = "Carlini et al., IEEE S&P 2022, arXiv 2112.03570"
 
@@ -55,15 +55,12 @@ class LiraOnline(Attack):
         """Scores the log-likelihood ratio at the signal."""
         scores = []
         for query in view.by_query():
-            inside, outside = (
-                _log_normal(query.signal, query.moments(member=side), query.references.count)
-                for side in (True, False)
-            )
-            scores.append(inside - outside)
+            densities = []
+            for is_member in (True, False):
+                side = query.moments(member=is_member)
+                variance = side.variance(query.references.count)
+                distance = np.square(query.signal - side.mean)
+                densities.append(-distance / (2 * variance) - np.log(variance) / 2)
+            scores.append(densities[0] - densities[1])
         mean: Array = np.mean(scores, axis=0)
         return mean
-
-
-def _log_normal(signal: Array, side: ReferenceMoments, references: int) -> Array:
-    variance = side.variance(references)
-    return -np.square(signal - side.mean) / (2 * variance) - np.log(variance) / 2

@@ -54,9 +54,6 @@ def audit_signals(
     labels: ArrayLike | str | None = None,
     groups: ArrayLike | str | None = None,
     target: int | None = None,
-    shadow: Signals | None = None,
-    shadow_member: ArrayLike | str = "member",
-    shadow_labels: ArrayLike | str | None = None,
     family: Family | None = None,
     clip: float | None = None,
     confidence: float = 0.95,
@@ -84,9 +81,6 @@ def audit_signals(
         groups: Group of each record, or the name of a column such as `label`; see
             `AuditResult.groups`. Of an `.npz` file, `groups` is the default.
         target: Number of the only model to audit; all if None.
-        shadow: Signals of other models of known membership. They calibrate the thresholds of
-            attacks without references. Without them, each half of the records calibrates the
-            thresholds of the other half.
         family: Family of attacks that the verdict is about: `threshold`, `learned`, `offline` or
             `online`. The one with the most knowledge if None.
         clip: Probabilities are clipped to [clip, 1 - clip] for attacks with references. Chosen
@@ -100,13 +94,9 @@ def audit_signals(
     """
     _check_options(family, clip, confidence, delta, seed)
     models = load_signals(signals, member, labels, groups=groups, target=target, clip=clip)
-    calibration = None
-    if shadow is not None:
-        calibration = load_signals(shadow, shadow_member, shadow_labels)
     data = str(signals) if isinstance(signals, str | Path) else ""
     return AuditResult(
-        models, family=family, confidence=confidence, delta=delta, seed=seed, shadow=calibration,
-        data=data,
+        models, family=family, confidence=confidence, delta=delta, seed=seed, data=data,
     )  # fmt: skip
 
 

@@ -66,7 +66,6 @@ class AuditResult:
         confidence: float,
         delta: float,
         seed: int,
-        shadow: ModelSignals | None = None,
         model: str = "",
         data: str = "",
     ) -> None:
@@ -75,7 +74,7 @@ class AuditResult:
         self.seed, self.model, self.data = seed, model, data
         self.answers: Sequence[tuple[str, bool]] = ()
         self.outputs: Mapping[str, NDArray[Any]] = {}
-        self._attacks = ScoredAttacks(models, confidence, delta, seed, shadow)
+        self._attacks = ScoredAttacks(models, confidence, delta, seed)
         self._trials, self.unavailable = self._attacks.trials, self._attacks.unavailable
         self.families = self._attacks.families
         self.family: Family = self._known_family(family or self.families[-1])

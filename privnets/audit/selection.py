@@ -16,7 +16,6 @@ import pandas as pd
 from privnets.attacks import ATTACKS, attack_names
 from privnets.attacks.base import FAMILIES, SIDES, Attack, Family
 from privnets.attacks.view import Array, AttackerView, BoolArray, share_below
-from privnets.audit.inputs import AuditError
 from privnets.audit.model_signals import ModelSignals
 from privnets.audit.signals import MIN_RECORDS
 from privnets.randomness import generator
@@ -45,46 +44,37 @@ class ScoredAttacks:
         confidence: float,
         delta: float,
         seed: int,
-        shadow: ModelSignals | None,
     ) -> None:
-        """Runs every attack; `shadow` calibrates thresholds of signals, if it is given."""
+        """Runs every attack."""
         self.models, self.confidence, self.delta = models, confidence, delta
         self.halves = split_records(models.target_member, seed)
         self.trials: dict[str, ScoredTrials] = {}
         self.unavailable: dict[str, str] = {}
         self._choosing: dict[str, ScoredTrials] = {}
+        member, view = models.target_member, models.view
         for name in attack_names("audits"):
-            self._run(ATTACKS.get(name))
-        self._shadow: dict[str, float] = {}
-        for name in () if shadow is None else self.names("threshold"):
-            assert shadow is not None
             attack = ATTACKS.get(name)
-            if reason := why_unavailable(attack, shadow):
-                raise AuditError(f"shadow signals lack the attack {name!r}: {reason}")
-            trials = ScoredTrials(attack.score(shadow.view), shadow.target_member)
-            self._shadow[name] = trials.best_threshold()[1]
-
-    def _run(self, attack: Attack) -> None:
-        name, member, view = attack.name, self.models.target_member, self.models.view
-        if reason := why_unavailable(attack, self.models):
-            self.unavailable[name] = reason
-            return
-        if attack.family == "learned":
-            scores = cross_fit(attack, view, self.halves)
-            trials = ScoredTrials(scores, member, self.confidence, inflation=2.0)
-            # Scores that a half may choose thresholds and attacks by: the other half fits none.
-            within, everyone = np.full(member.shape, np.nan), np.arange(member.shape[1])
-            for half in self.halves:
-                parts = split_records(member[:, half], 0)
-                quarters = [np.isin(everyone, everyone[half][part]) for part in parts]
-                within[:, half] = cross_fit(attack, view, quarters)[:, half]
-            choosing = ScoredTrials(within, member, self.confidence)
-        else:
-            choosing = trials = ScoredTrials(attack.score(view), member, self.confidence)
-        if min(side.any(0).sum() for side in (trials.inside, trials.outside)) < MIN_RECORDS:
-            self.unavailable[name] = "too few records have reference models of the kind it needs"
-        else:
-            self.trials[name], self._choosing[name] = trials, choosing
+            if reason := why_unavailable(attack, models):
+                self.unavailable[name] = reason
+                continue
+            if attack.family == "learned":
+                scores = cross_fit(attack, view, self.halves)
+                trials = ScoredTrials(scores, member, confidence, inflation=2.0)
+                # Scores that a half may choose thresholds and attacks by: the other half fits none.
+                within, everyone = np.full(member.shape, np.nan), np.arange(member.shape[1])
+                for half in self.halves:
+                    parts = split_records(member[:, half], 0)
+                    quarters = [np.isin(everyone, everyone[half][part]) for part in parts]
+                    within[:, half] = cross_fit(attack, view, quarters)[:, half]
+                choosing = ScoredTrials(within, member, confidence)
+            else:
+                choosing = trials = ScoredTrials(attack.score(view), member, confidence)
+            if min(side.any(0).sum() for side in (trials.inside, trials.outside)) < MIN_RECORDS:
+                self.unavailable[name] = (
+                    "too few records have reference models of the kind it needs"
+                )
+            else:
+                self.trials[name], self._choosing[name] = trials, choosing
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -123,9 +113,8 @@ class ScoredAttacks:
         trials = self.trials[chosen[0]]
         decision, ranks = np.zeros(trials.score.shape, dtype=bool), trials.score.copy()
         for name, half in zip(chosen, self.halves, strict=True):
-            scores, threshold = self.trials[name].score[:, half], self._shadow.get(name)
-            if threshold is None:
-                threshold = self._choosing[name].select(~half).best_threshold()[1]
+            scores = self.trials[name].score[:, half]
+            threshold = self._choosing[name].select(~half).best_threshold()[1]
             decision[:, half] = scores >= threshold
             ranks[:, half] = rank(scores)
         if chosen[0] == chosen[1]:

@@ -176,10 +176,25 @@ def occupancy_days(path: Path) -> Iterator[tuple[str, NDArray[np.int64]]]:
                 match = _DATE.fullmatch(date.strip(b"\"' ").decode("ascii"))
                 if match is None and line > 1 and row.strip():
                     raise ValueError(f"line {line} starts with {date[:20]!r}, not with a date")
-                if match is not None:
-                    month = 1 + _MONTHS.index(match[2])
-                    day = datetime.date(int(match[3]), month, int(match[1]))
-                    yield day.isoformat(), _quarter_labels(cells, line)
+                if match is None:
+                    continue
+                month = 1 + _MONTHS.index(match[2])
+                day = datetime.date(int(match[3]), month, int(match[1]))
+                if len(cells) != _DAY_SECONDS:
+                    given = f"line {line} has {len(cells):,} values"
+                    raise ValueError(f"{given}, expected {_DAY_SECONDS:,}")
+                labels = {}
+                for cell in set(cells):
+                    text = cell.strip().removesuffix(b".0")
+                    text = b"" if text.lower() == b"nan" else text
+                    if text not in _OCCUPANCY_LABELS:
+                        given = f"line {line} holds {cell[:20]!r}"
+                        raise ValueError(f"{given}; expected 0, 1, -1 or nothing")
+                    labels[cell] = _OCCUPANCY_LABELS[text]
+                seconds = np.array([labels[cell] for cell in cells]).reshape(_QUARTERS, -1)
+                known = (seconds != MISSING).sum(axis=1)
+                quarters = majority((seconds == 1).sum(axis=1), known, _QUARTER_SECONDS)
+                yield day.isoformat(), quarters
     except (OSError, ValueError) as error:
         raise _format_error(path, error) from error
 
@@ -219,22 +234,6 @@ def parse_aggregated(content: bytes) -> QuarterHours:
     seconds[place] = _QUARTER_SECONDS
     occupancy[place] = labels.to_numpy()
     return QuarterHours(_AGGREGATED_HOUSEHOLD, dates, watt_seconds, seconds, occupancy)
-
-
-def _quarter_labels(cells: list[bytes], line: int) -> NDArray[np.int64]:
-    if len(cells) != _DAY_SECONDS:
-        raise ValueError(f"line {line} has {len(cells):,} values, expected {_DAY_SECONDS:,}")
-    labels = {}
-    for cell in set(cells):
-        text = cell.strip().removesuffix(b".0")
-        if text.lower() == b"nan":
-            text = b""
-        if text not in _OCCUPANCY_LABELS:
-            raise ValueError(f"line {line} holds {cell[:20]!r}; expected 0, 1, -1 or nothing")
-        labels[cell] = _OCCUPANCY_LABELS[text]
-    seconds = np.array([labels[cell] for cell in cells]).reshape(_QUARTERS, _QUARTER_SECONDS)
-    labelled = (seconds != MISSING).sum(axis=1)
-    return majority((seconds == 1).sum(axis=1), labelled, _QUARTER_SECONDS)
 
 
 def _check_file(path: Path, max_bytes: int) -> None:

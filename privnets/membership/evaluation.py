@@ -34,9 +34,8 @@ from privnets.membership.config import (
     utilities,
 )
 from privnets.membership.estimates import mean_over
+from privnets.membership.guarantee import epsilon_lower_bound, guarantee_of
 from privnets.membership.observations import Observations
-from privnets.membership.private.evidence import epsilon_lower_bound
-from privnets.membership.private.guarantee import guarantee_of
 from privnets.membership.trials import (
     AttackScore,
     Guesses,
@@ -125,7 +124,17 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
             config, observed.records, guesses, decision, member, shared_models=shared
         ).items():
             table.set_metric(key, value)
-    _utility(table, config, observed)
+    test = observed.test
+    for key, value in test.values.items():
+        table.set_metric(key, value)
+    for key, value in test.floors.items():
+        table.set_metric(floor_key(key), value)
+    table.notes.update(test.notes)
+    main = utilities(config)[0]
+    table.set_metric(f"utility/train_{main}", observed.train)
+    difference = test.values[f"utility/test_{main}"].value - observed.train.value
+    gap = -difference if OBJECTIVES[f"utility/test_{main}"] == "max" else difference
+    table.metrics["utility/generalization_gap"] = gap
     sink = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(records), sink)
     return Replicate(
@@ -361,16 +370,3 @@ def flag_beaten_bounds(table: MetricTable, scores: Mapping[str, AttackScore]) ->
         table.metrics[key] = float(bool(excess))
     else:
         table.mark_undefined("no bound is defined", key)
-
-
-def _utility(table: MetricTable, config: MembershipConfig, observed: Observations) -> None:
-    for key, value in observed.test.values.items():
-        table.set_metric(key, value)
-    for key, value in observed.test.floors.items():
-        table.set_metric(floor_key(key), value)
-    table.notes.update(observed.test.notes)
-    main = utilities(config)[0]
-    table.set_metric(f"utility/train_{main}", observed.train)
-    difference = observed.test.values[f"utility/test_{main}"].value - observed.train.value
-    gap = -difference if OBJECTIVES[f"utility/test_{main}"] == "max" else difference
-    table.metrics["utility/generalization_gap"] = gap

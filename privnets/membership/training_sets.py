@@ -43,19 +43,13 @@ def distinct_subsets(
         return np.nonzero(absent)[1].astype(np.int32).reshape(count, size)
     rows = random.integers(0, population, size=(count, size), dtype=np.int32)
     rows.sort(axis=1)
-    _replace_repeats(random, rows, population)
-    return rows
-
-
-def _replace_repeats(random: np.random.Generator, rows: Indices, population: int) -> None:
-    """Draws again, in place, every index that equals another of its (sorted) row."""
     repeated = rows[:, 1:] == rows[:, :-1]
     affected = np.flatnonzero(repeated.any(axis=1))
     row, column = np.divmod(np.flatnonzero(repeated[affected]), max(1, rows.shape[1] - 1))
     # Row and index as one number: sorted, since rows are, so that it can be searched.
     taken = (rows[affected] + np.arange(len(affected))[:, None] * np.int64(population)).ravel()
     added = np.empty(0, dtype=np.int64)
-    while row.size:
+    while row.size:  # draws repeated indices again
         index = random.integers(0, population, len(row), dtype=np.int32)
         code = row * np.int64(population) + index
         # Searching for sorted values is several times faster.
@@ -66,6 +60,7 @@ def _replace_repeats(random: np.random.Generator, rows: Indices, population: int
         rows[affected[row[is_new]], column[is_new] + 1] = index[is_new]
         added = np.sort(np.concatenate([added, code[is_new]]))
         row, column = row[~is_new], column[~is_new]
+    return rows
 
 
 def _contains(ordered: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 import privnets
 from privnets.config import ExperimentConfig, flatten, nest
+from privnets.contract import Experiment
 from privnets.data import DataError, UserFormError
-from privnets.experiment_registry import EXPERIMENTS, Experiment
+from privnets.experiment_registry import EXPERIMENTS
 from privnets.references import user_files
 from privnets.registry import ExtensionError, Registry
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value

@@ -16,7 +16,6 @@ import yaml
 from scipy.special import ndtri
 
 from privnets.audit.model_signals import derive_from_probabilities
-from privnets.audit.one_run import epsilon_of_guesses
 from privnets.differential_privacy.accounting import epsilon_spent
 from privnets.measures import bounds, entropies
 from privnets.statistics import estimates
@@ -67,7 +66,6 @@ QUANTITIES: Mapping[str, Callable[..., Any]] = {
     "deviation of Gaussian noise": bounds.gaussian_mechanism_sigma,
     "ε by privacy losses": partial(epsilon_spent, accountant="pld"),
     "ε by Rényi divergences": partial(epsilon_spent, accountant="rdp"),
-    "ε of one training run": epsilon_of_guesses,
     "Clopper-Pearson limits": exact_limits,
     "Wilson limits": lambda successes, trials, tail: astuple(
         wilson(successes / trials, trials, float(-ndtri(tail)))

@@ -12,8 +12,6 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from privnets.membership.models.linear import Moments, solve, squared_errors
 from privnets.membership.models.logistic import fit_logistic
 from privnets.membership.training_sets import distinct_subsets
-from privnets.networks.mlp import FlatPerceptron, forward
-from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 
 
@@ -126,36 +124,3 @@ def test_separable_data_without_decay_are_reported_as_unconverged():
     x = torch.tensor([[[-1.0], [1.0], [2.0]]]).double()
     _, converged = fit_logistic(x, torch.tensor([[0, 1, 1]]), 2, torch.zeros(1).double())
     assert converged.tolist() == [False]
-
-
-def test_stacked_adam_equals_torch_adam():
-    torch.manual_seed(0)
-    start, target = torch.randn(3, 4), torch.randn(3, 4)
-    stacked = start.clone()
-    optimiser = StackedAdam([stacked], torch.tensor([0.1, 0.01, 0.3]))
-    alone = [start[k].clone().requires_grad_() for k in range(3)]
-    each = [torch.optim.Adam([p], lr=lr) for p, lr in zip(alone, (0.1, 0.01, 0.3), strict=True)]
-    for _ in range(20):
-        optimiser.step([2 * (stacked - target)])
-        for k, adam in enumerate(each):
-            adam.zero_grad()
-            (alone[k] - target[k]).square().sum().backward()
-            adam.step()
-    for k in range(3):
-        torch.testing.assert_close(stacked[k], alone[k].detach(), rtol=1e-5, atol=1e-6)
-
-
-def test_a_stack_of_perceptrons_equals_a_sequential_network():
-    shape = FlatPerceptron((3, 7, 5, 2))
-    flat = torch.stack([shape.initial(generator(k, "network")) for k in range(4)])
-    x = torch.randn(4, 10, 3, generator=torch.Generator().manual_seed(0)).double()
-    stacked = forward(shape.unpack(flat), x)
-    for k in range(4):
-        parts = [p[k] for p in shape.unpack(flat)]
-        layers: list[torch.nn.Module] = []
-        for weight, bias in zip(parts[::2], parts[1::2], strict=True):
-            layer = torch.nn.Linear(*weight.shape, dtype=torch.float64)
-            layer.weight.data, layer.bias.data = weight.T, bias[0]
-            layers += [layer, torch.nn.Tanh()]
-        expected = torch.nn.Sequential(*layers[:-1])(x[k])
-        torch.testing.assert_close(stacked[k], expected.detach())

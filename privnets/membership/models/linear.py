@@ -22,6 +22,7 @@ from privnets.contract import Experiment, Stage, State
 from privnets.membership.config import MembershipConfig
 from privnets.membership.estimates import ControlVariate, influence_covariates, mean_over
 from privnets.membership.evaluation import evaluate
+from privnets.membership.guarantee import parameter_noise
 from privnets.membership.leakage import paired_sides
 from privnets.membership.models.leakage_penalty import ridge_penalty
 from privnets.membership.observations import (
@@ -32,11 +33,9 @@ from privnets.membership.observations import (
     attacked_records,
     random_stream,
 )
-from privnets.membership.private.guarantee import parameter_noise
 from privnets.membership.training_sets import Indices, training_pairs
 from privnets.membership.trials import Trials
 from privnets.membership.utilities import Utilities
-from privnets.statistics.estimates import Estimate
 
 # Training sets per call: enough to amortise the call, few enough for the cache. Constants, since
 # draws must not depend on the machine.
@@ -117,8 +116,14 @@ def solve(sums: Tensor, size: int, penalty: Tensor) -> tuple[Tensor, Tensor]:
     original = system[diagonal, diagonal].clone()
     parameters, pivots = _eliminate(system)
     deficient = (pivots <= _MIN_PIVOT * original).any(dim=0) | (original <= 0).any(dim=0)
-    if bool(deficient.any()):
-        parameters[deficient] = _least_norm(sums[deficient], size * penalty)
+    if bool(deficient.any()):  # least-norm solutions by eigendecomposition
+        system = _systems(sums[deficient], features).movedim(-1, 0)
+        values, vectors = torch.linalg.eigh(system[:, :, :features] + size * penalty)
+        smallest = _MIN_PIVOT * values.amax(dim=1, keepdim=True).clamp_min(1e-300)
+        in_rank = values > smallest
+        inverse = torch.where(in_rank, 1 / torch.where(in_rank, values, 1.0), 0.0)
+        target = torch.einsum("bij,bi->bj", vectors, system[:, :, features])
+        parameters[deficient] = torch.einsum("bij,bj->bi", vectors, inverse * target)
     return parameters, deficient
 
 
@@ -172,18 +177,6 @@ def _eliminate(system: Tensor) -> tuple[Tensor, Tensor]:
         substituted = (system[k, k + 1 : p] * solution[k + 1 :]).sum(0)
         solution[k] = (system[k, p] - substituted) / system[k, k]
     return solution.T.contiguous(), pivots
-
-
-def _least_norm(sums: Tensor, penalty: Tensor) -> Tensor:
-    """Least-norm solutions by eigendecomposition."""
-    p = len(penalty)
-    system = _systems(sums, p).movedim(-1, 0)
-    values, vectors = torch.linalg.eigh(system[:, :, :p] + penalty)
-    smallest = _MIN_PIVOT * values.amax(dim=1, keepdim=True).clamp_min(1e-300)
-    in_rank = values > smallest
-    inverse = torch.where(in_rank, 1 / torch.where(in_rank, values, 1.0), 0.0)
-    target = torch.einsum("bij,bi->bj", vectors, system[:, :, p])
-    return torch.einsum("bij,bj->bi", vectors, inverse * target)
 
 
 @dataclass(frozen=True)
@@ -302,6 +295,11 @@ def _observe(
         )
     # Each half has folds of its own, so it needs an even number of draws.
     part = clean.shape[2] // 4 * 2
+    # The trivial model predicts the mean of all targets, which are 0 and 1, or have mean 0.
+    squares, mean = universe.y.square().sum(), float(universe.y.mean())
+    is_binary = bool(((universe.y == 0) | (universe.y == 1)).all())
+    left = (squares - fits.sums[..., -1]) / outside
+    trivial = left * (1 - 2 * mean) + mean**2 if is_binary else left
     # The output at the record divided by |x|; its noise is then that of a parameter.
     direction = universe.x[index] / universe.x[index].norm(dim=1, keepdim=True).clamp_min(1e-300)
     output = torch.einsum("rsmp,rp->rsm", clean, direction)[..., None]
@@ -321,25 +319,13 @@ def _observe(
         prior=size / universe.size,
         test=Utilities(
             {"utility/test_mse": mean_over(((total - train) / outside).mean((1, 2)))},
-            {"utility/test_mse": _trivial_error(universe, fits.sums, outside)},
+            {"utility/test_mse": mean_over(trivial.mean((1, 2)))},
             {},
         ),
         train=mean_over((train / size).mean((1, 2))),
         shared_models=False,
         notes=notes,
     )
-
-
-def _trivial_error(universe: Universe, sums: Tensor, outside: int) -> Estimate:
-    """Squared error, outside of training sets, of the mean target of all records.
-
-    It needs sums of squares alone: targets are 0 and 1, or have mean 0.
-    """
-    squares, mean = universe.y.square().sum(), float(universe.y.mean())
-    is_binary = bool(((universe.y == 0) | (universe.y == 1)).all())
-    left = (squares - sums[..., -1]) / outside
-    error = left * (1 - 2 * mean) + mean**2 if is_binary else left
-    return mean_over(error.mean((1, 2)))
 
 
 def _trials(

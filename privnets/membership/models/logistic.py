@@ -17,8 +17,12 @@ from torch import Tensor
 from privnets.differential_privacy.per_example import Tape, dense_gradients
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import GRADIENT_TOLERANCE, MAX_NEWTON_UNKNOWNS, Logistic
-from privnets.membership.models.shared import ModelBatch, SharedTrainer, with_reference_class
-from privnets.membership.private.training import fit_privately
+from privnets.membership.models.shared import (
+    ModelBatch,
+    SharedTrainer,
+    fit_privately,
+    with_reference_class,
+)
 
 _NEWTON_STEPS = 60
 _HALVINGS = 30
@@ -43,7 +47,7 @@ class LogisticTrainer(SharedTrainer):
         if batch.config.private_mechanism == "dp_sgd":
             outputs = 1 if batch.classes == 2 else batch.classes
             start = batch.x.new_zeros(len(batch.x), batch.x.shape[-1], outputs)
-            return fit_privately(batch, [start], dense_gradients(_on_tape, _losses))
+            return fit_privately(batch, [start], dense_gradients(_logits, _losses))
         weights, converged = fit_logistic(
             batch.x, batch.y.long(), batch.classes, batch.weight_decay
         )
@@ -65,7 +69,7 @@ class LogisticTrainer(SharedTrainer):
         return identified.flatten(1)
 
 
-def _on_tape(tape: Tape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+def _logits(tape: Tape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     return tape.dense(x, parameters[0])
 
 

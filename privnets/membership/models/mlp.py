@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,8 +12,7 @@ from privnets.differential_privacy.per_example import Tape, dense_gradients
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import Mlp
 from privnets.membership.models.leakage_penalty import output_leakage
-from privnets.membership.models.shared import ModelBatch, SharedTrainer
-from privnets.membership.private.training import fit_privately
+from privnets.membership.models.shared import ModelBatch, SharedTrainer, fit_privately
 from privnets.networks.mlp import FlatPerceptron, forward
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
@@ -40,10 +39,7 @@ class MlpTrainer(SharedTrainer):
         flat = torch.cat(initial).to(device).float()
         if config.private_mechanism == "dp_sgd":
             return fit_privately(batch, network.unpack(flat), dense_gradients(_on_tape, _losses))
-        decay, rates = batch.weight_decay.float(), batch.learning_rate.float()
-        penalty = _leakage_penalty(batch) if batch.references is not None else None
-        data = batch.x.float(), batch.y.float()
-        _descend(network.unpack(flat), *data, batch.steps, decay, rates, penalty)
+        _descend(batch, network.unpack(flat))
         return flat.double(), torch.ones(len(flat), dtype=torch.bool, device=device)
 
     def outputs(self, config: MembershipConfig, flat: Tensor, x: Tensor, classes: int) -> Tensor:
@@ -58,42 +54,22 @@ def _network(config: MembershipConfig, features: int, classes: int) -> FlatPerce
     return FlatPerceptron((features, *hidden, outputs))
 
 
-_Penalty = Callable[[Sequence[Tensor], Tensor], Tensor]
-
-
-def _leakage_penalty(batch: ModelBatch) -> _Penalty:
-    """Weighted leakage of each model's output, from its parameters and its outputs at members."""
-    assert batch.references is not None
-    reference_x, reference_y = (values.float() for values in batch.references)
-    weight, y = batch.leakage_weight.float(), batch.y.float()
-
-    def penalty(parameters: Sequence[Tensor], output: Tensor) -> Tensor:
-        with torch.no_grad():
-            outside = _signals(forward(parameters, reference_x), reference_y)
-        return weight * output_leakage(_signals(output, y), outside)
-
-    return penalty
-
-
-def _descend(
-    parameters: Sequence[Tensor],
-    x: Tensor,
-    y: Tensor,
-    steps: int,
-    decay: Tensor,
-    rate: Tensor,
-    penalty: _Penalty | None,
-) -> None:
-    """Minimises the mean loss plus `decay` times the squared norm and a penalty, in place."""
+def _descend(batch: ModelBatch, parameters: Sequence[Tensor]) -> None:
+    """Minimises the mean loss plus the weighted squared norm and leakage, in place."""
+    x, y = batch.x.float(), batch.y.float()
+    references = None if batch.references is None else [each.float() for each in batch.references]
+    weight, decay = batch.leakage_weight.float(), batch.weight_decay.float()
     for parameter in parameters:
         parameter.requires_grad_()
-    optimiser = StackedAdam(parameters, rate)
+    optimiser = StackedAdam(parameters, batch.learning_rate.float())
     doubled, has_decay = 2 * decay.view(-1, 1, 1), bool(decay.any())
-    for _ in range(steps):
+    for _ in range(batch.steps):
         output = forward(parameters, x)
         loss = _losses(output, y).mean(1)
-        if penalty is not None:
-            loss = loss + penalty(parameters, output)
+        if references is not None:
+            with torch.no_grad():
+                outside = _signals(forward(parameters, references[0]), references[1])
+            loss = loss + weight * output_leakage(_signals(output, y), outside)
         gradients = torch.autograd.grad(loss.sum(), parameters)
         with torch.no_grad():
             if has_decay:

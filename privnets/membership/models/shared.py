@@ -17,14 +17,23 @@ from torch import Tensor
 
 from privnets import data
 from privnets.contract import Experiment, Stage, State
+from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
+from privnets.differential_privacy.per_example import ClippedGradients
 from privnets.membership import leakage
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import evaluate
+from privnets.membership.guarantee import guarantee_of, parameter_noise
 from privnets.membership.leakage import shared_sides
 from privnets.membership.models import SharedModel
-from privnets.membership.observations import Observations, Trainer, Universe, add_noise
+from privnets.membership.observations import (
+    Observations,
+    Trainer,
+    Universe,
+    add_noise,
+    random_stream,
+)
 from privnets.membership.outputs import Outputs, Predictor, TrainingDesign, observe_outputs
-from privnets.membership.private.guarantee import parameter_noise
+from privnets.networks.training import StackedAdam
 from privnets.points import Replicate
 
 # More parameters need more draws for a covariance than can be trained.
@@ -170,6 +179,37 @@ def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe
         leakage_weight=torch.tensor([c.leakage_weight for c in configs], device=device).double(),
         references=references,
     )
+
+
+def fit_privately(
+    batch: ModelBatch, initial: Sequence[Tensor], gradients: ClippedGradients
+) -> tuple[Tensor, Tensor]:
+    """Trains a batch by DP-SGD, in float32, from initial parameters [S, ...].
+
+    Returns:
+        Flat parameters, shape [S, d], float64, and whether each model converged (all count as
+        converged), shape [S].
+    """
+    device = batch.x.device
+    parameters = [tensor.to(device).float().contiguous() for tensor in initial]
+    configs = [config for config, models in batch.members for _ in models]
+    noise = [guarantee_of(config).noise for config in configs]
+    schedule = PrivateSchedule(
+        batch.steps,
+        batch.config.sample_rate,
+        torch.tensor([config.clip for config in configs], device=device),
+        torch.tensor(noise, device=device),
+        batch.weight_decay,
+    )
+    randoms = [
+        random_stream(config, f"private training {j}")
+        for config, models in batch.members
+        for j in models
+    ]
+    optimiser = StackedAdam(parameters, batch.learning_rate.float())
+    train_privately(optimiser, gradients, batch.x.float(), batch.y, schedule, randoms)
+    flat = torch.cat([tensor.flatten(1) for tensor in parameters], dim=1).double()
+    return flat, torch.ones(len(flat), dtype=torch.bool, device=device)
 
 
 def with_reference_class(logits: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from privnets.audit.model_outputs import ModelOutputs
 from privnets.data import UserFormError
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
 from privnets.membership.config import MembershipConfig
+from privnets.membership.guarantee import guarantee_of
 from privnets.membership.observations import Universe
-from privnets.membership.private.guarantee import guarantee_of
 from privnets.membership.user_models.augmentation import augment, changed_copies
 from privnets.membership.user_models.estimators import Answers, answers
 from privnets.membership.user_models.module_stacks import (

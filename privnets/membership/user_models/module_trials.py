@@ -107,11 +107,16 @@ class ModuleSource:
                 before = _copies(module)
                 self._try_evaluation(module.to(self.x.device).eval())
                 self._try_training(module.train())
-                self._check_shared(shared, {*trained, *_changed_names(before, module)})
+                changing = {*trained, *_changed_names(before, module)}
         except UserFormError:
             raise
         except Exception as error:  # any exception of the user's code
             raise self._refusal(f"fails: {describe_error(error)}") from error
+        if both := [name for name in shared if name in changing]:  # each would train the others
+            raise self._refusal(
+                f"returns modules that share {both[0]}, which training changes; the function "
+                "must return a new module each time"
+            )
         if self.is_private:
             self._try_private_training(self.module(0))
 
@@ -184,15 +189,6 @@ class ModuleSource:
         in_range = bool(((outputs >= 0) & (outputs <= 1)).all())
         if self.outputs > 1 and in_range and bool(((outputs.sum(-1) - 1).abs() < 1e-3).all()):
             raise self._refusal("returns probabilities; return logits (leave out the last softmax)")
-
-    def _check_shared(self, shared: list[str], changing: set[str]) -> None:
-        """Refuses modules that share a tensor that changes: each would train the others."""
-        for name in shared:
-            if name in changing:
-                raise self._refusal(
-                    f"returns modules that share {name}, which training changes; the function "
-                    "must return a new module each time"
-                )
 
     def _try_private_training(self, module: torch.nn.Module) -> None:
         stack = StackInTraining.alone(module, str(self.x.device))

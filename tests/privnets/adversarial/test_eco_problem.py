@@ -14,7 +14,6 @@ from safetensors.torch import load
 from support import requires_data
 
 from privnets import data
-from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems.eco import (
     PARTS,
@@ -28,13 +27,9 @@ from privnets.adversarial.problems.eco import (
     side_information,
     week_blocks,
 )
-from privnets.adversarial.records import Minibatch, load_pool, select_exposure
-from privnets.adversarial.training.inference_networks import build_inference_network
-from privnets.adversarial.training.releasers import build_releaser
+from privnets.adversarial.records import load_pool, select_exposure
 from privnets.data import eco
 from privnets.data.eco import Household, Recordings
-from privnets.networks.layers import stack_parameters
-from privnets.randomness import generator
 from tests.privnets.adversarial.releases import make_release
 
 NETWORKS = ("network", "large_network")
@@ -186,16 +181,6 @@ def test_seeds_of_one_test_set_share_all_test_days_and_others_none(days):
         assert one == other if name == other_name else not one & other
 
 
-def test_splits_are_disjoint_and_of_equal_sizes_for_every_seed(two_households):
-    configs = [make_config(seed=seed) for seed in range(len(ROTATION))]
-    pool, splits = load_pool(EcoProblem(), configs, "cpu")
-    assert len({tuple(len(getattr(s, p)) for p in PARTS) for s in splits}) == 1
-    for one in splits:
-        rows = np.concatenate([getattr(one, p) for p in PARTS])
-        assert len(set(rows.tolist())) == len(rows)
-        assert rows.max() < len(pool.x)
-
-
 def test_records_depend_on_the_seed_and_not_on_the_stack(two_households):
     configs = [make_config(seed=seed, alpha=1 + seed) for seed in (4, 0, 14)]
     pool, splits = load_pool(EcoProblem(), configs, "cpu")
@@ -314,33 +299,6 @@ def test_the_example_week_is_in_watts_with_its_days(two_households):
         for row in np.flatnonzero(own.dates.astype(np.int64) == int(week["day"][0]))
     ]
     assert any(np.allclose(week["original"][0], power, atol=0.01) for power in candidates)
-
-
-@pytest.mark.parametrize("side", [False, True])
-def test_networks_fit_the_windows(two_households, side):
-    config = make_config({"side_information": side}, releaser_width=5, adversary_width=4)
-    pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
-    rows = torch.from_numpy(splits.train[:6]).view(2, 3)
-    x, known = pool.x[rows], pool.side[rows]
-    releaser = build_releaser(EcoProblem(), config)
-    parameters = stack_parameters(
-        [releaser.initial(generator(seed, "releaser")) for seed in range(2)]
-    )
-    noise = torch.rand(2, 3, *releaser.noise_shape(x.shape[2:]))
-    batch = Minibatch(x, pool.secret[rows], side=known if side else None, noise=noise)
-    z = releaser.release(parameters, batch)
-    assert z.shape == x.shape
-    adversary = build_inference_network(EcoProblem(), config, 2, 4, sees_side=side)
-    networks = {"adversary": (adversary, side)}
-    networks |= {
-        name: (network, name.endswith("_side"))
-        for name, network in build_panel(EcoProblem(), config).networks.items()
-    }
-    assert set(networks) == {"adversary", *NETWORKS, *(f"{name}_side" for name in NETWORKS)}
-    for network, sees in networks.values():
-        weights = stack_parameters([network.initial(generator(seed, "x")) for seed in range(2)])
-        inputs = torch.cat([z, known], -1) if sees else z
-        assert network.forward(weights, inputs).shape == (2, 3, 24, 2)
 
 
 def test_unsupported_fields_of_eco_are_reported(monkeypatch):

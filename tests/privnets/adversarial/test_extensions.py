@@ -12,6 +12,7 @@ import privnets
 from privnets.adversarial.attackers import ATTACKERS
 from privnets.adversarial.problems import PROBLEMS
 from privnets.testing import check_problem
+from tests.support import requires_data
 
 EXPERIMENT = privnets.experiment("adversarial")
 ENTRY_POINTS = """
@@ -122,6 +123,14 @@ def test_a_problem_that_cannot_be_imported_is_a_validation_error():
         EXPERIMENT.Config.model_validate({"problem": "broken"})
 
 
-@pytest.mark.parametrize("name", ["gaussian-mixture", "digits"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gaussian-mixture",
+        "digits",
+        pytest.param("amnist", marks=requires_data("mnist")),
+        pytest.param("eco", marks=requires_data("eco")),
+    ],
+)
 def test_packaged_problems_pass_the_checks_of_packages(name):
     check_problem(PROBLEMS.get(name))

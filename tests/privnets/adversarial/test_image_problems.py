@@ -13,7 +13,6 @@ from sklearn.metrics import balanced_accuracy_score, mutual_info_score
 from support import requires_data
 
 from privnets.adversarial.attackers.floors import fit_floors
-from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import (
     Problem,
@@ -25,12 +24,8 @@ from privnets.adversarial.problem import (
 from privnets.adversarial.problems import amnist
 from privnets.adversarial.problems.amnist import AmnistProblem
 from privnets.adversarial.problems.digits import DigitsProblem
-from privnets.adversarial.records import Minibatch, load_pool, raw_evidence, select_exposure
-from privnets.adversarial.training.inference_networks import build_inference_network
-from privnets.adversarial.training.releasers import build_releaser
+from privnets.adversarial.records import load_pool, raw_evidence, select_exposure
 from privnets.data import mnist
-from privnets.networks.layers import stack_parameters
-from privnets.randomness import generator
 from tests.privnets.adversarial.releases import make_release
 
 PROBLEMS = [
@@ -52,14 +47,6 @@ def labelled(problem: Problem, labels: str) -> AdversarialConfig:
 
 def parts(splits: Splits) -> list[np.ndarray]:
     return [getattr(splits, part) for part in PARTS]
-
-
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_every_image_is_in_exactly_one_split(problem):
-    pool, (splits,) = load_pool(problem, [make_config(problem, seed=3)], "cpu")
-    others = [] if splits.other_test is None else [splits.other_test]
-    together = np.concatenate([*parts(splits), *others])
-    assert sorted(together) == list(range(len(pool.x)))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -206,32 +193,6 @@ def test_unsupported_fields_and_sizes_of_images_are_reported(problem):
     config = make_config(problem, releaser="recurrent", train_size=10**6)
     assert {p.field for p in problem.invalid_fields(config)} == {"releaser", "train_size"}
     assert not problem.invalid_fields(make_config(problem))
-
-
-@pytest.mark.parametrize("problem", [DigitsProblem(), AmnistProblem()], ids=["digits", "amnist"])
-@pytest.mark.parametrize("releaser", ["mlp", "convolutional"])
-def test_networks_fit_the_images(problem, releaser):
-    config = make_config(problem, releaser=releaser, releaser_width=8, adversary_width=4)
-    x = torch.rand(2, 3, *problem.split_sizes(config).record_shape)
-    network = build_releaser(problem, config)
-    parameters = stack_parameters(
-        [network.initial(generator(seed, "releaser")) for seed in range(2)]
-    )
-    noise = torch.zeros(2, 3, *network.noise_shape(x.shape[2:]))
-    batch = Minibatch(x, torch.zeros(2, 3).long(), noise=noise)
-    released = network.release(parameters, batch)
-    assert released.shape == x.shape
-    assert (released.min() >= 0) & (released.max() <= 1)
-    attackers = build_panel(problem, config).networks
-    assert set(attackers) == {"network", "large_network"}
-    adversary, utility = (
-        build_inference_network(problem, config, classes, 4, sees_side=False) for classes in (2, 10)
-    )
-    shapes = {"adversary": adversary, **attackers}
-    assert shapes["large_network"] != shapes["network"] != shapes["adversary"]
-    for shape, classes in [*((s, 2) for s in shapes.values()), (utility, 10)]:
-        weights = stack_parameters([shape.initial(generator(seed, "x")) for seed in range(2)])
-        assert shape.forward(weights, released).shape == (2, 3, classes)
 
 
 def test_example_images_show_every_digit_thin_and_thick():

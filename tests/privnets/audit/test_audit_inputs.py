@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -434,13 +433,6 @@ def test_a_model_that_needs_columns_gets_them() -> None:
     encoder = make_column_transformer((OneHotEncoder(), ["g"]), remainder="passthrough")
     model = make_pipeline(encoder, DecisionTreeClassifier(random_state=0))
     assert len(audit(model.fit(frame[MEMBER], Y[MEMBER]), frame).records) == RECORDS
-
-
-def test_threads_give_the_audit_of_one() -> None:
-    model = DecisionTreeClassifier(random_state=0).fit(X[MEMBER], Y[MEMBER])
-    with ThreadPoolExecutor(2) as pool:
-        found = privnets.audit_model(model, X, Y, MEMBER, references=4, map=pool.map)
-    assert_equal(found, tree_audit())
 
 
 SCORE = RANDOM.random(RECORDS)

@@ -236,8 +236,6 @@ def test_wrong_signals_are_refused(signals: object, member: object, message: str
         ({"confidence": 95}, "confidence must be above 0 and below 1; got 95"),
         ({"delta": 1.0}, "delta must be at least 0 and below 1; got 1.0"),
         ({"delta": np.zeros(2)}, "delta must be at least 0 and below 1; got array"),
-        ({"shadow": {"loss": SCORE[:3]}, "shadow_member": [1, 0, 1]}, "too few records"),
-        ({"shadow": {"loss": SCORE}, "shadow_member": MEMBER}, "shadow signals lack"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:

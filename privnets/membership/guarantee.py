@@ -1,4 +1,4 @@
-"""Guarantee of a private configuration: the noise it needs, and what the noise implies.
+"""Guarantee of a private configuration: its noise, what that implies, and what attacks show of it.
 
 Training sets of this experiment have a fixed, public size. So membership of a record means that it
 replaces another one, and bounds on attacks are those of `replace_one`. With `add_or_remove_one`,
@@ -8,8 +8,12 @@ epsilon hides whether a record takes part or has no influence; bounds follow fro
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
+from torch import Tensor
 
 from privnets import data, measures
 from privnets.differential_privacy.accounting import (
@@ -22,6 +26,7 @@ from privnets.differential_privacy.accounting import (
 from privnets.differential_privacy.sensitivity import logistic_sensitivity, ridge_sensitivity
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import GRADIENT_TOLERANCE
+from privnets.statistics.roc import ScoredTrials
 
 
 @dataclass(frozen=True)
@@ -122,3 +127,31 @@ def _gaussian_epsilon(noise: float, delta: float) -> float:
 def _describe(config: MembershipConfig, reason: str) -> str:
     neighbours = config.neighbours.replace("_", " ")
     return f"delta {config.delta:g}; neighbours: {neighbours} record; {reason}"
+
+
+def epsilon_lower_bound(
+    scores: Sequence[Tensor], member: Tensor, delta: float, confidence: float
+) -> float:
+    """Lower bound on the epsilon of training, for replaced records.
+
+    On each half of the records, the best attack and threshold come from the other half. The two
+    bounds by Clopper-Pearson limits share the error (`privnets.statistics.roc.epsilon_bounds`).
+
+    Args:
+        scores: Of each attack, larger for more likely members, shape [R, J].
+        member: Whether the record was in the training set, shape [R, J].
+        confidence: Probability with which the bound holds, in (0, 1).
+
+    Returns:
+        At least 0.
+    """
+    inside = member.T.cpu().numpy()
+    trials = [ScoredTrials(score.T.cpu().numpy(), inside) for score in scores]
+    is_even = np.arange(inside.shape[1]) % 2 == 0
+    level = (1 + confidence) / 2
+    bounds = []
+    for half in (is_even, ~is_even):
+        chosen = [each.select(~half).epsilon_threshold(delta, level) for each in trials]
+        best = int(np.argmax([bound for bound, _ in chosen]))
+        bounds.append(trials[best].select(half).epsilon_at(chosen[best][1], delta, level))
+    return max(bounds)

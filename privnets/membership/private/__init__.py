@@ -1,1 +1,0 @@
-"""Differentially private target models: what they require, their guarantees, and their training."""
