@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from privnets.config import ExperimentConfig, point_id
 from privnets.points import Replicate, TradeoffPoint
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 Direction = Literal["min", "max"]
+ConfigT = TypeVar("ConfigT", bound=ExperimentConfig)
 State = Mapping[str, "torch.Tensor"]
 
 
@@ -90,7 +91,7 @@ class Rung(Stage):
     estimates: tuple[Mapping[str, Estimate], ...]
 
 
-class Experiment(ABC):
+class Experiment(ABC, Generic[ConfigT]):
     """Base class of experiments.
 
     A stack is a sequence of configurations of equal `structure()`; its device is a device name of
@@ -116,11 +117,11 @@ class Experiment(ABC):
     training_modules: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
+    def default_objectives(self, config: ConfigT) -> Mapping[str, Direction]:
         """Returns the objectives of a study that names none."""
 
     @abstractmethod
-    def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
+    def metric_keys(self, config: ConfigT) -> tuple[str, ...]:
         """Returns every metric key that a replicate reports; equal for equal structures."""
 
     def limit_mistake(self, metric: str, limit: float) -> str | None:
@@ -130,27 +131,27 @@ class Experiment(ABC):
             return None
         return f"limits in [{low:g}, {high:g}]; divide percentages by 100"
 
-    def unsupported_objectives(self, config: ExperimentConfig) -> Mapping[str, str]:
+    def unsupported_objectives(self, config: ConfigT) -> Mapping[str, str]:
         """Returns the objectives that this configuration leaves undefined, with the reasons."""
         return {}
 
     @abstractmethod
-    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
+    def invalid_fields(self, config: ConfigT) -> list[InvalidField]:
         """Returns values that the data set or another field rules out; reads no file."""
 
-    def unused_fields(self, config: ExperimentConfig) -> frozenset[str]:
+    def unused_fields(self, config: ConfigT) -> frozenset[str]:
         """Returns the fields that have no effect beside the other values."""
         return config.redundant_fields()
 
     @abstractmethod
-    def fingerprint(self, config: ExperimentConfig) -> str:
+    def fingerprint(self, config: ConfigT) -> str:
         """Returns the fingerprint of the data that this configuration uses."""
 
-    def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
+    def remarks(self, config: ConfigT) -> tuple[str, ...]:
         """Returns sentences on the data for the author of a study; reads the data."""
         return ()
 
-    def try_code(self, config: ExperimentConfig) -> None:  # noqa: B027
+    def try_code(self, config: ConfigT) -> None:
         """Tries code of the user that training will run, once in a process for each structure.
 
         Raises:
@@ -158,12 +159,12 @@ class Experiment(ABC):
         """
 
     @abstractmethod
-    def cost(self, config: ExperimentConfig) -> Cost:
+    def cost(self, config: ConfigT) -> Cost:
         """Returns a rough estimate of time and memory, without training anything."""
 
     @abstractmethod
     def stages(
-        self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
+        self, configs: Sequence[ConfigT], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
         """Trains a stack and yields a stage every few seconds.
 
@@ -176,13 +177,13 @@ class Experiment(ABC):
                 raised by the first `next`.
         """
 
-    def interim_objectives(self, config: ExperimentConfig) -> frozenset[str]:
+    def interim_objectives(self, config: ConfigT) -> frozenset[str]:
         """Returns the objectives that `stages_with_rungs` estimates; none by default."""
         return frozenset()
 
     def stages_with_rungs(
         self,
-        configs: Sequence[ExperimentConfig],
+        configs: Sequence[ConfigT],
         shares: Sequence[float],
         device: str = "cpu",
         state: State | None = None,
@@ -205,7 +206,7 @@ class Experiment(ABC):
 
     def run(
         self,
-        configs: Sequence[ExperimentConfig],
+        configs: Sequence[ConfigT],
         device: str = "cpu",
         report: Callable[[Stage], None] | None = None,
     ) -> list[TradeoffPoint]:
@@ -231,11 +232,11 @@ class Experiment(ABC):
                 report(stage)
         return [points[self.point_id(config), config.seed] for config in configs]
 
-    def point_id(self, config: ExperimentConfig) -> str:
+    def point_id(self, config: ConfigT) -> str:
         """Returns the identity of the point to which this configuration belongs."""
         return point_id(self.name, self.version, config, self.fingerprint(config))
 
-    def point(self, config: ExperimentConfig, replicate: Replicate) -> TradeoffPoint:
+    def point(self, config: ConfigT, replicate: Replicate) -> TradeoffPoint:
         """Returns a point with one replicate."""
         resolved = config.canonical().resolved()
         return TradeoffPoint(self.point_id(config), self.name, resolved, (replicate,))

@@ -1,24 +1,14 @@
-"""Registry of experiments, packaged and added ones; a user's function counts as one by its path."""
+"""Experiments by name: packaged and added ones, and functions of the user."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any
 
 from privnets.contract import Experiment
-from privnets.registry import Registry, is_own_experiment
-
-EXPERIMENTS: Final[Registry[Experiment]] = Registry(
-    "experiment",
-    "privnets.experiments",
-    "privnets.contract:Experiment",
-    {
-        "adversarial": "privnets.adversarial.experiment:Adversarial",
-        "membership": "privnets.membership.experiment:Membership",
-    },
-)
+from privnets.registry import EXPERIMENTS, is_own_experiment
 
 
-def experiment(name: str) -> Experiment:
+def experiment(name: str) -> Experiment[Any]:
     """Returns the experiment with this name, or that of the function at `module:name`.
 
     Raises:
@@ -30,9 +20,10 @@ def experiment(name: str) -> Experiment:
         from privnets.references.experiments import own_experiment
 
         return own_experiment(name)
-    return EXPERIMENTS.get(name)
+    named: Experiment[Any] = EXPERIMENTS.get(name)
+    return named
 
 
-def experiments() -> dict[str, Experiment]:
+def experiments() -> dict[str, Experiment[Any]]:
     """Returns all experiments by name."""
     return {name: experiment(name) for name in EXPERIMENTS.names()}

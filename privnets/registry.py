@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -97,6 +97,18 @@ class Registry(Generic[T]):
                 f"with the name {point.name!r}; got {loaded!r}"
             )
         return extension
+
+
+# Of `privnets.contract.Experiment`, whose module loads pydantic and numpy.
+EXPERIMENTS: Final[Registry[Any]] = Registry(
+    "experiment",
+    "privnets.experiments",
+    "privnets.contract:Experiment",
+    {
+        "adversarial": "privnets.adversarial.experiment:Adversarial",
+        "membership": "privnets.membership.experiment:Membership",
+    },
+)
 
 
 def is_own_experiment(name: str) -> bool:

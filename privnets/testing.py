@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -187,7 +188,7 @@ def check_table(name: str) -> None:
     assert table.fingerprint == data.fingerprint(name), "the fingerprint must be reproducible"
 
 
-def check_experiment(experiment: Experiment, configs: Sequence[ExperimentConfig]) -> None:
+def check_experiment(experiment: Experiment[Any], configs: Sequence[ExperimentConfig]) -> None:
     """Checks an experiment on a stack; those of a new target model or problem check that as well.
 
     Each point must report the declared metrics, have the same numbers alone as in the stack, and

@@ -37,7 +37,7 @@ HEAVY |= {"ray", "scipy", "sklearn", "torch"}
 # Packages, the command line, the client of clusters and the names of experiments.
 LIGHT = """
 import cluster.jobs, cluster.submission, privnets, sweeps.cli.main, tracking
-from privnets.experiment_registry import EXPERIMENTS
+from privnets.registry import EXPERIMENTS
 EXPERIMENTS.names()
 """
 PACKAGES = ("cluster", "privnets", "sweeps", "tracking")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from privnets.adversarial import metrics
 from privnets.adversarial.attackers import ATTACKERS
@@ -17,9 +17,8 @@ from privnets.adversarial.config import (
 )
 from privnets.adversarial.evaluation import cost_model
 from privnets.adversarial.objectives import OBJECTIVES, WEIGHTS
-from privnets.adversarial.problem import Problem, unused_field_errors
+from privnets.adversarial.problem import unused_field_errors
 from privnets.adversarial.problems.opening import problem_of
-from privnets.config import ExperimentConfig
 from privnets.contract import (
     Cost,
     Direction,
@@ -36,7 +35,7 @@ _LEARNED: Final = frozenset({"releaser", "releaser_width", "noise_std", "learnin
 """Settings of learned releasers alone."""
 
 
-class Adversarial(Experiment):
+class Adversarial(Experiment[AdversarialConfig]):
     """Adversarial data release (arXiv 2310.18241 and the ICLR 2019 submission on filters)."""
 
     name = "adversarial"
@@ -49,10 +48,10 @@ class Adversarial(Experiment):
     data_field = "problem"
     training_modules = ("privnets.adversarial.stages",)
 
-    def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
+    def default_objectives(self, config: AdversarialConfig) -> Mapping[str, Direction]:
         """Success of the strongest attacker, or exact leakage, against the use of the release."""
-        spec = _problem(config).spec
-        if _own(config).evaluation == "exact":
+        spec = problem_of(config).spec
+        if config.evaluation == "exact":
             keys = ("exact/leakage", "exact/censored")
         elif not spec.copies_input:
             keys = ("privacy/leakage", "utility/censored")
@@ -62,88 +61,88 @@ class Adversarial(Experiment):
             keys = ("privacy/attacker_balanced_accuracy", "utility/normalized_error")
         return {key: self.objectives[key] for key in keys}
 
-    def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
+    def metric_keys(self, config: AdversarialConfig) -> tuple[str, ...]:
         """All keys that a replicate reports."""
-        return metrics.metric_keys(_problem(config), _own(config))
+        return metrics.metric_keys(problem_of(config), config)
 
-    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
+    def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
         """Values that the problem cannot serve, and changed fields without effect."""
-        own, problem = _own(config), _problem(config)
-        errors = problem.invalid_fields(own)
-        compares = OBJECTIVES.get(own.objective).compares_with_raw
+        problem = problem_of(config)
+        errors = problem.invalid_fields(config)
+        compares = OBJECTIVES.get(config.objective).compares_with_raw
         if compares and not problem.spec.utility_classes:
             expected = f"one without a utility label, as {problem.name} has none"
-            errors.append(InvalidField("objective", own.objective, expected))
-        if own.evaluation == "exact" and not problem.has_exact_information(own):
+            errors.append(InvalidField("objective", config.objective, expected))
+        if config.evaluation == "exact" and not problem.has_exact_information(config):
             expected = "attackers; exact information is known of linear filters of gaussian-mixture"
             errors.append(InvalidField("evaluation", "exact", expected))
-        if not own.steps and own.releaser not in COPYING_RELEASERS:
+        if not config.steps and config.releaser not in COPYING_RELEASERS:
             expected = f"at least 1, or releaser {' or '.join(COPYING_RELEASERS)}"
             errors.append(InvalidField("steps", "0", expected))
-        others = metrics.metric_keys(problem, own.model_copy(update={"metrics": None}))
+        others = metrics.metric_keys(problem, config.model_copy(update={"metrics": None}))
         errors += [
             InvalidField(f"metrics.{key}", key, "a name that no other metric has")
-            for key in own.metrics or ()
+            for key in config.metrics or ()
             if key in others
         ]
         reported = {error.field for error in errors}
-        for choice, fields in _unused_by_choice(own).items():
-            unused = unused_field_errors(own, fields, problem.spec.defaults, choice)
+        for choice, fields in _unused_by_choice(config).items():
+            unused = unused_field_errors(config, fields, problem.spec.defaults, choice)
             errors += [error for error in unused if error.field not in reported]
         return errors
 
-    def unused_fields(self, config: ExperimentConfig) -> frozenset[str]:
+    def unused_fields(self, config: AdversarialConfig) -> frozenset[str]:
         """Fields without effect on the problem, the objective, the scenario or the evaluation.
 
         Settings of learned releasers may stay in a configuration with an obfuscation, its baseline.
         """
-        own = _own(config)
-        unused = frozenset[str]().union(*_unused_by_choice(own).values())
-        if own.obfuscation == "none":
+        unused = frozenset[str]().union(*_unused_by_choice(config).values())
+        if config.obfuscation == "none":
             return unused
-        measures = OBJECTIVES.get(own.objective).metrics  # may read the weights
+        measures = OBJECTIVES.get(config.objective).metrics  # may read the weights
         return unused | _LEARNED | (frozenset() if measures else WEIGHTS)
 
-    def fingerprint(self, config: ExperimentConfig) -> str:
+    def fingerprint(self, config: AdversarialConfig) -> str:
         """Fingerprint of the records, and of the code of users and of other packages."""
-        own = _own(config)
-        fields = {"releaser": own.releaser, "inference_network": own.inference_network}
+        fields = {"releaser": config.releaser, "inference_network": config.inference_network}
         networks = {name: n for name, n in fields.items() if isinstance(n, NetworkReference)}
         sources = [source_digest(n.torch, f"{name}.torch") for name, n in networks.items()]
         if networks:  # fails early
-            sources += _stages().build_networks(_problem(config), own)
-        if own.objective not in OBJECTIVES.builtin:
-            added = type(OBJECTIVES.get(own.objective))
+            sources += _stages().build_networks(problem_of(config), config)
+        if config.objective not in OBJECTIVES.builtin:
+            added = type(OBJECTIVES.get(config.objective))
             sources.append(source_digest(f"{added.__module__}:{added.__qualname__}", "objective"))
-        if own.metrics:  # tries each scorer on one record of each class
+        if config.metrics:  # tries each scorer on one record of each class
             from privnets.references import scorers  # loads scikit-learn, which few studies need
 
-            labels = _problem(config).utility_labels
-            scorers.try_scorers(own.metrics, labels, labels)
-            sources += scorers.scorer_digests(own.metrics)
-        return "; ".join([_problem(config).fingerprint(own), *ATTACKERS.added_names(), *sources])
+            labels = problem_of(config).utility_labels
+            scorers.try_scorers(config.metrics, labels, labels)
+            sources += scorers.scorer_digests(config.metrics)
+        return "; ".join(
+            [problem_of(config).fingerprint(config), *ATTACKERS.added_names(), *sources]
+        )
 
-    def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
+    def remarks(self, config: AdversarialConfig) -> tuple[str, ...]:
         """Sentences on the records."""
-        return _problem(config).remarks
+        return problem_of(config).remarks
 
-    def cost(self, config: ExperimentConfig) -> Cost:
+    def cost(self, config: AdversarialConfig) -> Cost:
         """Rough cost: the game, then its evaluation."""
-        return cost_model.estimate_cost(_problem(config), _own(config))
+        return cost_model.estimate_cost(problem_of(config), config)
 
     def stages(
-        self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
+        self, configs: Sequence[AdversarialConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
         return self.stages_with_rungs(configs, (), device, state)
 
-    def interim_objectives(self, config: ExperimentConfig) -> frozenset[str]:
+    def interim_objectives(self, config: AdversarialConfig) -> frozenset[str]:
         """Reported objectives that a rung can estimate; see `metrics.interim_objectives`."""
-        return metrics.interim_objectives(_problem(config), _own(config))
+        return metrics.interim_objectives(problem_of(config), config)
 
     def stages_with_rungs(
         self,
-        configs: Sequence[ExperimentConfig],
+        configs: Sequence[AdversarialConfig],
         shares: Sequence[float],
         device: str = "cpu",
         state: State | None = None,
@@ -153,9 +152,8 @@ class Adversarial(Experiment):
         Shares are of the game's steps, including pretraining.
         """
         require_equal_structures(configs)
-        own = [_own(config) for config in configs]
         run: Generator[Stage, Sequence[int] | None] = (
-            _stages().StackRun(self, own, device, state).stages(shares)
+            _stages().StackRun(self, configs, device, state).stages(shares)
         )
         return run
 
@@ -179,14 +177,6 @@ def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
         unused["obfuscation"] = ("strength",)
     if config.evaluation == "exact":
         unused["evaluation"] = ("panel", "metrics")
-    if not _problem(config).spec.utility_classes:
+    if not problem_of(config).spec.utility_classes:
         unused["problem"] = ("metrics", "utility_weight")
     return unused
-
-
-def _problem(config: ExperimentConfig) -> Problem:
-    return problem_of(_own(config))
-
-
-def _own(config: ExperimentConfig) -> AdversarialConfig:
-    return cast(AdversarialConfig, config)

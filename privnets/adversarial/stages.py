@@ -44,7 +44,7 @@ class StackRun:
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: Experiment[AdversarialConfig],
         configs: Sequence[AdversarialConfig],
         device: str,
         state: State | None,

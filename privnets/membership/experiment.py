@@ -6,11 +6,10 @@ This module serves planning; the trainers, and torch with them, are imported wit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from privnets import data
 from privnets.attacks import ATTACKS, attack_names
-from privnets.config import ExperimentConfig
 from privnets.contract import (
     Cost,
     Direction,
@@ -38,7 +37,7 @@ from privnets.membership.config import (
 from privnets.references.models import ModelReference
 
 
-class Membership(Experiment):
+class Membership(Experiment[MembershipConfig]):
     """Membership leakage of trained models (arXiv 2001.10648)."""
 
     name = "membership"
@@ -48,27 +47,26 @@ class Membership(Experiment):
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = RANGES
     training_modules = ("privnets.membership.models.linear", "privnets.membership.models.mlp")
 
-    def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
+    def default_objectives(self, config: MembershipConfig) -> Mapping[str, Direction]:
         """Advantage of the strongest attack, and utility on records outside the training set."""
-        main = utilities(_membership(config))[0]
+        main = utilities(config)[0]
         keys = ("privacy/membership_advantage", f"utility/test_{main}")
         return {key: OBJECTIVES[key] for key in keys}
 
-    def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
+    def metric_keys(self, config: MembershipConfig) -> tuple[str, ...]:
         """Returns every key that a replicate reports."""
-        return metric_keys(_membership(config))
+        return metric_keys(config)
 
-    def unsupported_objectives(self, config: ExperimentConfig) -> Mapping[str, str]:
+    def unsupported_objectives(self, config: MembershipConfig) -> Mapping[str, str]:
         """Returns other utilities, attacks that cannot run, and rates of too few non-members."""
-        typed = _membership(config)
-        model, info = typed.target_model, data.info(typed.data_form)
-        non_members = model.non_members(typed, info)
+        model, info = config.target_model, data.info(config.data_form)
+        non_members = model.non_members(config, info)
         reasons = dict(model.unavailable)
-        if typed.checkpoints:
+        if config.checkpoints:
             del reasons["loss_trajectory"]
         unavailable = {key: reason for n, reason in reasons.items() for key in attack_keys(n)}
         predicted = "classes" if model.classifies(info) else "numbers"
-        unfit = f"{typed.model} predicts {predicted} of {info.name}"
+        unfit = f"{config.model} predicts {predicted} of {info.name}"
         others = (CLASS_UTILITIES | NUMBER_UTILITIES).keys() - {*model.utilities(info)}
         unavailable |= {f"utility/test_{name}": unfit for name in others}
         return unavailable | {
@@ -78,22 +76,21 @@ class Membership(Experiment):
             for name in attack_names("sweeps")
         }
 
-    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
+    def invalid_fields(self, config: MembershipConfig) -> list[InvalidField]:
         """Returns sizes beyond the data set, and models that cannot predict its target."""
-        typed = _membership(config)
         try:
-            info = data.info(typed.data_form)
+            info = data.info(config.data_form)
         except UserFormError as error:
-            if isinstance(typed.model, ModelReference):
+            if isinstance(config.model, ModelReference):
                 try:  # report mistakes in the model's code, too
-                    typed.model.digest()
+                    config.model.digest()
                 except UserFormError as other:
                     error.others += (other,)
             raise
         limits = {
-            "train_size": (typed.train_size, info.records - 1),
-            "records": (typed.records, info.records),
-            "features": (typed.features or 0, info.attributes),
+            "train_size": (config.train_size, info.records - 1),
+            "records": (config.records, info.records),
+            "features": (config.features or 0, info.attributes),
         }
         invalid = [
             InvalidField(field, str(value), f"at most {limit} with {info.name}")
@@ -102,55 +99,50 @@ class Membership(Experiment):
         ]
         invalid += [
             InvalidField(f"metrics.{key}", key, "a name that no other metric has")
-            for key in typed.metrics or ()
+            for key in config.metrics or ()
             if key.startswith(("utility/test_", "utility/train_")) or key in OBJECTIVES
         ]
         try:
-            keys = typed.group_keys()
+            keys = config.group_keys()
             if len(set(keys)) < len(keys):
                 expected = "a column whose values differ in letters, digits, dots or dashes"
-                invalid.append(InvalidField("groups", str(typed.groups), expected))
+                invalid.append(InvalidField("groups", str(config.groups), expected))
         except UserFormError as error:
             invalid.append(InvalidField("groups", error.given, error.expected))
-        invalid += _invalid_privacy_fields(typed, info)
-        return invalid + typed.target_model.invalid_fields(typed, info)
+        invalid += _invalid_privacy_fields(config, info)
+        return invalid + config.target_model.invalid_fields(config, info)
 
-    def fingerprint(self, config: ExperimentConfig) -> str:
+    def fingerprint(self, config: MembershipConfig) -> str:
         """Returns the fingerprint of the data set, of the user's code, and of added attacks."""
-        typed = _membership(config)
-        code = [typed.model.digest()] if isinstance(typed.model, ModelReference) else []
-        if typed.metrics:
+        code = [config.model.digest()] if isinstance(config.model, ModelReference) else []
+        if config.metrics:
             # Scikit-learn, which few studies need before training.
             from privnets.membership.own_utilities import try_own_utilities
             from privnets.references.scorers import scorer_digests
 
-            code += (digests := scorer_digests(typed.metrics))
-            try_own_utilities(typed, "; ".join([data.fingerprint(typed.data_form), *digests]))
-        return "; ".join([data.fingerprint(typed.data_form), *code, *ATTACKS.added_names()])
+            code += (digests := scorer_digests(config.metrics))
+            try_own_utilities(config, "; ".join([data.fingerprint(config.data_form), *digests]))
+        return "; ".join([data.fingerprint(config.data_form), *code, *ATTACKS.added_names()])
 
-    def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
+    def remarks(self, config: MembershipConfig) -> tuple[str, ...]:
         """Returns sentences on the data set, and on the form in which the model gets it."""
-        typed = _membership(config)
-        about = data.info(typed.data_form).remarks
-        return about + typed.target_model.remarks(typed.dataset)
+        about = data.info(config.data_form).remarks
+        return about + config.target_model.remarks(config.dataset)
 
-    def try_code(self, config: ExperimentConfig) -> None:
+    def try_code(self, config: MembershipConfig) -> None:
         """Trains one model of the user where nothing else tries it; see `Experiment.try_code`."""
-        typed = _membership(config)
-        typed.target_model.try_training(typed)
+        config.target_model.try_training(config)
 
-    def cost(self, config: ExperimentConfig) -> Cost:
+    def cost(self, config: MembershipConfig) -> Cost:
         """Returns a rough estimate: training, then all attacks on every trial."""
-        typed = _membership(config)
-        return typed.target_model.cost(typed, data.info(typed.data_form))
+        return config.target_model.cost(config, data.info(config.data_form))
 
     def stages(
-        self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
+        self, configs: Sequence[MembershipConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
         require_equal_structures(configs)
-        typed = [_membership(config) for config in configs]
-        return typed[0].target_model.load_trainer().stages(self, typed, device, state or {})
+        return configs[0].target_model.load_trainer().stages(self, configs, device, state or {})
 
 
 def _invalid_privacy_fields(config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
@@ -182,7 +174,3 @@ def _invalid_privacy_fields(config: MembershipConfig, info: DatasetInfo) -> list
         expected = "a data set of classes with epsilon: other targets have no bound"
         invalid.append(InvalidField("dataset", info.name, expected))
     return invalid
-
-
-def _membership(config: ExperimentConfig) -> MembershipConfig:
-    return cast(MembershipConfig, config)

@@ -42,7 +42,11 @@ class Trainer(ABC):
 
     @abstractmethod
     def stages(
-        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
+        self,
+        experiment: Experiment[MembershipConfig],
+        configs: Sequence[MembershipConfig],
+        device: str,
+        state: State,
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
 

@@ -45,7 +45,7 @@ def own_experiment(location: str) -> FunctionExperiment:
     return _loaded[key]
 
 
-class FunctionExperiment(Experiment):
+class FunctionExperiment(Experiment[ExperimentConfig]):
     """Experiment of one function of the user."""
 
     version = 1

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, Rung, Stage, State
@@ -57,7 +57,7 @@ class PackTrainer:
     def __init__(
         self,
         pack: Pack,
-        experiment: Experiment,
+        experiment: Experiment[Any],
         ledger: Ledger,
         *,
         device: str = "cpu",
@@ -68,7 +68,7 @@ class PackTrainer:
 
         Args:
             pack: Pack to train.
-            experiment: Experiment that trains it.
+            experiment: Experiment[Any] that trains it.
             ledger: Ledger that receives the finished pack.
             device: Device of the tensors, as torch names it.
             checkpoint_seconds: Shortest time between two checkpoints.
@@ -228,7 +228,7 @@ class PackTrainer:
         self._checkpoint.remove()
 
 
-def check_identities(pack: Pack, experiment: Experiment) -> None:
+def check_identities(pack: Pack, experiment: Experiment[Any]) -> None:
     """Checks that the data and code here give the pack's points their ids.
 
     Raises:

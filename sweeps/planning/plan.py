@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import privnets
 from privnets.config import ExperimentConfig, nest, point_id
@@ -412,7 +412,7 @@ def summarize_plan(plan: Plan) -> PlanSummary:
 
 
 def _points(
-    experiment: Experiment,
+    experiment: Experiment[Any],
     configs: Sequence[ExperimentConfig],
     fingerprints: Sequence[str],
     seeds: tuple[int, ...],

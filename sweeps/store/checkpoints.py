@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, Field, Json
 from safetensors import SafetensorError
@@ -175,6 +175,6 @@ def checkpointed_packs(ledger: Ledger) -> list[str]:
     return (ledger.directory / "checkpoints").directories()
 
 
-def checkpoint_label(experiment: Experiment) -> str:
+def checkpoint_label(experiment: Experiment[Any]) -> str:
     """Label that a checkpoint and the code that continues it must share: names and versions."""
     return f"{experiment.name} {experiment.version} {package_version('privnets-sweeps')}"

@@ -13,9 +13,8 @@ import privnets
 from privnets.config import ExperimentConfig, flatten, nest
 from privnets.contract import Experiment
 from privnets.data import DataError, UserFormError
-from privnets.experiment_registry import EXPERIMENTS
 from privnets.references import user_files
-from privnets.registry import ExtensionError, Registry
+from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
 from sweeps.study.field_errors import UNKNOWN_KEY, field_errors, merge_values, without_meant
 from sweeps.study.search import SEARCHES, Search, find_setting_errors
@@ -100,7 +99,7 @@ class StudyValidator:
     """
 
     def __init__(
-        self, study: Study, experiment: Experiment, invalid: Collection[FieldPath], data: bool
+        self, study: Study, experiment: Experiment[Any], invalid: Collection[FieldPath], data: bool
     ) -> None:
         """Prepares a validation; see `validate_study` for the arguments."""
         self.errors: list[FieldError] = []
@@ -445,7 +444,7 @@ class StudyValidator:
         self.errors.append(FieldError(path, given, expected))
 
 
-def configure(experiment: Experiment, values: Mapping[str, Any]) -> ExperimentConfig | str:
+def configure(experiment: Experiment[Any], values: Mapping[str, Any]) -> ExperimentConfig | str:
     """Returns the configuration with these values, or the reason why it is invalid."""
     try:
         config = experiment.Config.model_validate(values, strict=True)
@@ -479,7 +478,7 @@ def _allowed_value(schema: Mapping[str, Any]) -> object:
     return {"integer": 1, "number": 1.0, "boolean": False}.get(schema.get("type", ""), "")
 
 
-def _notes(study: Study, experiment: Experiment) -> Iterator[str]:
+def _notes(study: Study, experiment: Experiment[Any]) -> Iterator[str]:
     for metric, direction in (study.objectives or {}).items():
         usual = experiment.objectives.get(metric, direction)
         if direction != usual:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import privnets
-from privnets.experiment_registry import EXPERIMENTS
-from privnets.registry import ExtensionError, Registry
+from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 
 TRIVIAL = Path(__file__).resolve().parents[2] / "benchmarks" / "trivial"
 

@@ -54,7 +54,11 @@ class LinearTrainer(Trainer):
     """Solves ridge regressions; one stage for each configuration."""
 
     def stages(
-        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
+        self,
+        experiment: Experiment[MembershipConfig],
+        configs: Sequence[MembershipConfig],
+        device: str,
+        state: State,
     ) -> Iterator[Stage]:
         """Trains a stack. A state is empty: finished configurations are not in `configs`."""
         universe = Universe.load(configs[0], device)

@@ -105,7 +105,11 @@ class SharedTrainer(Trainer):
         return flat
 
     def stages(
-        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
+        self,
+        experiment: Experiment[MembershipConfig],
+        configs: Sequence[MembershipConfig],
+        device: str,
+        state: State,
     ) -> Iterator[Stage]:
         """Trains the models of all configurations in one queue, several at a time."""
         universe = Universe.load(configs[0], device)

@@ -112,7 +112,11 @@ class OutputTrainer(Trainer):
         return ""
 
     def stages(
-        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
+        self,
+        experiment: Experiment[MembershipConfig],
+        configs: Sequence[MembershipConfig],
+        device: str,
+        state: State,
     ) -> Iterator[Stage]:
         """Trains the models of one configuration after the other."""
         universe = Universe.load(configs[0], device)
