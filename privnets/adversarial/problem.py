@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from privnets.references.problems import ProblemSettings
 from privnets.statistics.estimates import Estimate
 
 NetworkKind = Literal["perceptron", "convolutional", "separable", "recurrent"]
+
+SHARES: Final = (8, 7, 2, 3)
+"""Of train, attack, validation and test in records without a published split: 40, 35, 10, 15%."""
 
 
 @dataclass(frozen=True)
@@ -334,6 +337,11 @@ def stratified_split(
     order = shuffled[np.argsort(strata[shuffled], kind="stable")]
     part = _turns(shares)[np.arange(len(strata)) % sum(shares)]
     return [order[part == i].astype(np.int64) for i in range(len(shares))]
+
+
+def split_records(strata: NDArray[np.int64], configs: Sequence[AdversarialConfig]) -> list[Splits]:
+    """Splits records by `SHARES` for each configuration; see `stratified_split`."""
+    return [Splits(*stratified_split(strata, SHARES, config.seed)) for config in configs]
 
 
 def stratified_sizes(records: int, shares: Sequence[int]) -> list[int]:

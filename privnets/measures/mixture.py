@@ -57,26 +57,20 @@ class FilterInformation(NamedTuple, Generic[Array]):
     censored: Array
 
 
-def joint_us(dependence: Number, utility_rate: float = 0.5, secret_rate: float = 0.5) -> Any:
-    """Joint distribution of the useful and the secret bit, P(U=1, S=1) = k P(U=1) P(S=1).
+def joint_us(dependence: Number) -> Any:
+    """Joint distribution of the useful and the secret bit, fair ones with P(U=1, S=1) = k / 4.
 
     Eq. 20, whose last case must be (0, 0).
 
     Args:
-        dependence: Dependence k, shape [...]; the bits are independent for k = 1.
-        utility_rate: P(U=1), in (0, 1).
-        secret_rate: P(S=1), in (0, 1).
+        dependence: Dependence k, in [0, 2], shape [...]; the bits are independent for k = 1.
 
     Returns:
         Probabilities of (U, S), shape [..., 2, 2]: a tensor for a tensor, else an array.
     """
-    utility = float(in_range(utility_rate, "utility_rate", 0, 1, open_low=True, open_high=True))
-    secret = float(in_range(secret_rate, "secret_rate", 0, 1, open_low=True, open_high=True))
-    low = max(0.0, (utility + secret - 1) / (utility * secret))
-    k = in_range(dependence, "dependence", low, min(1 / utility, 1 / secret))
-    both = k * (utility * secret)
-    cells = [1 - utility - secret + both, secret - both, utility - both, both]
-    joint = torch.stack(cells, dim=-1).clamp(min=0).view(*k.shape, 2, 2)
+    k = in_range(dependence, "dependence", 0, 2)
+    cells = [k / 4, 0.5 - k / 4, 0.5 - k / 4, k / 4]
+    joint = torch.stack(cells, dim=-1).view(*k.shape, 2, 2)
     return joint if isinstance(dependence, Tensor) else joint.numpy()
 
 
@@ -99,7 +93,11 @@ def filter_information(
     matrix, noise = finite(theta, "theta"), in_range(sigma, "sigma", 0, math.inf, open_high=True)
     if matrix.shape[-2:] != (2, 2):
         raise ValueError(f"theta must have shape [..., 2, 2]; got {list(matrix.shape)}.")
-    cells = _cells(joint)
+    cells = distribution(joint, "joint", ("U", "S"))
+    if cells.shape[-2:] != (2, 2):
+        raise ValueError(f"joint must have shape [..., 2, 2]; got {list(cells.shape)}.")
+    if (cells.sum(-1) <= 0).any() or (cells.sum(-2) <= 0).any():
+        raise ValueError("joint must have two values of positive probability for each bit.")
     batch_shape(theta=matrix.shape[:-2], sigma=noise.shape, joint=cells.shape[:-2])
     utility_left, secret_left = conditional_entropies(whiten(matrix, noise), cells)
     utility, secret = _entropy(cells.sum(-1)), _entropy(cells.sum(-2))
@@ -201,15 +199,6 @@ def _rule(device: torch.device, rough: bool, dimensions: int) -> tuple[Tensor, T
     inside = squares <= radius**2
     weights = torch.exp(-squares[inside] / 2)
     return nodes[inside].to(device), (weights / weights.sum()).to(device)
-
-
-def _cells(joint: Tensor | NDArray[Any]) -> Tensor:
-    table = distribution(joint, "joint", ("U", "S"))
-    if table.shape[-2:] != (2, 2):
-        raise ValueError(f"joint must have shape [..., 2, 2]; got {list(table.shape)}.")
-    if (table.sum(-1) <= 0).any() or (table.sum(-2) <= 0).any():
-        raise ValueError("joint must have two values of positive probability for each bit.")
-    return table
 
 
 def _entropy(p: Tensor) -> Tensor:

@@ -24,7 +24,8 @@ from privnets.frames import POINT_COLUMNS, REPLICATE_COLUMNS
 from privnets.points import Replicate
 from privnets.references.user_files import describe_error, folder, import_object, source_digest
 
-_SCALARS: Final = (bool, int, float, str)
+_SCALARS: Final = frozenset({bool, int, float, str})
+_TYPES: Final = _SCALARS | {NoneType}
 _MEMORY: Final = 2**28
 _METRIC: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(/[A-Za-z0-9_]+)*")
 # Columns and families of columns that tables of results have already.
@@ -146,7 +147,10 @@ def _read_parameter(location: str, parameter: inspect.Parameter, hint: object) -
     given = f"{location} with the parameter {parameter}"
     if parameter.name.startswith("_") or hasattr(ExperimentConfig, parameter.name):
         raise UserFormError("experiment", given, "another name, which configurations do not have")
-    if not _is_scalar(kind) or kind is NoneType:
+    parts = get_args(kind) or (kind,)
+    is_literal = get_origin(kind) is Literal  # of values, where others have types
+    allowed = set(map(type, parts)) <= _SCALARS if is_literal else {*parts} <= _TYPES
+    if not allowed or kind is NoneType:
         expected = "parameters of the types bool, int, float or str, of a Literal, or None"
         raise UserFormError("experiment", given, expected)
     if default is None:
@@ -159,10 +163,3 @@ def _read_parameter(location: str, parameter: inspect.Parameter, hint: object) -
         if isinstance(default, float) and not math.isfinite(default):
             raise UserFormError("experiment", given, "a finite default, or None")
     return kind, default
-
-
-def _is_scalar(kind: object) -> bool:
-    """Whether all values of a type are scalars: also a `Literal`, or a union of such types."""
-    if get_origin(kind) is Literal:
-        return all(type(value) in _SCALARS for value in get_args(kind))
-    return all(part in (*_SCALARS, NoneType) for part in get_args(kind) or (kind,))

@@ -14,21 +14,21 @@ from privnets import data
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evidence import Release
 from privnets.adversarial.problem import (
+    SHARES,
     Problem,
     ProblemSpec,
     RecordArrays,
     ReleaseDetails,
     Splits,
     SplitSizes,
+    split_records,
     stratified_sizes,
-    stratified_split,
 )
 
 THIN: Final = 0
 THICK: Final = 1
 
 _RECORDS, _SIDE, _LARGEST_LEVEL = 1_797, 8, 16
-_SHARES = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 _EXAMPLES = 20
 
 
@@ -75,7 +75,7 @@ class DigitsProblem(DigitImages):
 
     data_set = "digits"
     side = _SIDE
-    counts = stratified_sizes(_RECORDS, _SHARES)
+    counts = stratified_sizes(_RECORDS, SHARES)
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]
@@ -83,9 +83,7 @@ class DigitsProblem(DigitImages):
         """All digits, and a split for each configuration."""
         ink, digit, thick = _labelled_digits(data.fingerprint("digits"))
         records = RecordArrays(scale_pixels(ink, _LARGEST_LEVEL), thick, digit)
-        strata = 2 * digit + thick
-        splits = [Splits(*stratified_split(strata, _SHARES, c.seed)) for c in configs]
-        return records, splits
+        return records, split_records(2 * digit + thick, configs)
 
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
         """All digits, of which each seed draws a test split at random."""

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from privnets.adversarial.evidence import AttackerGuesses, KnownRows, Release
 from privnets.adversarial.problem import (
+    SHARES,
     ProblemSpec,
     ReleaseDetails,
     stratified_sizes,
     stratified_split,
 )
 from privnets.adversarial.problems.faces import (
-    SHARES,
     FaceProblem,
     FaceRecords,
     Scores,

@@ -21,6 +21,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import ImageEncoding
 from privnets.adversarial.evidence import Release
 from privnets.adversarial.problem import (
+    SHARES,
     Problem,
     ProblemSpec,
     RecordArrays,
@@ -45,7 +46,6 @@ from privnets.statistics.estimates import Estimate
 Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numerator and denominator of a share, as `estimates.ratio` takes them, shape [n] each."""
 
-SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 _USED_SHARE: Final = 0.97  # people are not divided, so that some images fit into no split
 _DEFAULTS: Final[Mapping[str, Scalar]] = {
     "objective": "squared-kl",

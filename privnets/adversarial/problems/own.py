@@ -27,14 +27,15 @@ from privnets.adversarial.encodings import (
     require_distinct_releases,
 )
 from privnets.adversarial.problem import (
+    SHARES,
     NetworkKind,
     Problem,
     ProblemSpec,
     RecordArrays,
     Splits,
     SplitSizes,
+    split_records,
     stratified_sizes,
-    stratified_split,
 )
 from privnets.data import UserFormError, raise_together
 from privnets.data.catalog import combined_fingerprint
@@ -64,7 +65,6 @@ from privnets.references.tables import (
 )
 from privnets.references.user_files import absolute_path, combine_digests
 
-SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
 MIN_RECORDS: Final = sum(SHARES)  # of a class, so that every part has some
 _MAX_CLASSES: Final = 100
 _MAX_NUMBERS: Final = 2**30  # pixels of all images, times channels; 4 GiB
@@ -179,8 +179,7 @@ class LabelledRecords(OwnProblem):
         strata = secret
         if utility is not None:  # Neighbouring strata share the secret: every part has its classes.
             strata = secret * (utility.max() + 1) + utility
-        splits = [Splits(*stratified_split(strata, SHARES, c.seed)) for c in configs]
-        return RecordArrays(self.x, secret, utility), splits
+        return RecordArrays(self.x, secret, utility), split_records(strata, configs)
 
 
 class TableProblem(LabelledRecords):

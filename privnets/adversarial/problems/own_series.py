@@ -14,6 +14,7 @@ from pydantic import Field
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import Array, RecordEncoding, require_numbers
 from privnets.adversarial.problem import (
+    SHARES,
     ProblemSpec,
     RecordArrays,
     Splits,
@@ -24,7 +25,6 @@ from privnets.adversarial.problem import (
 )
 from privnets.adversarial.problems.own import (
     MIN_RECORDS,
-    SHARES,
     OwnProblem,
     joint_classes,
 )
