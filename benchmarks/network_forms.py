@@ -20,11 +20,11 @@ from torch.nn.functional import conv2d, pad
 
 from benchmarks.harness import alternate, publish
 from privnets.adversarial.records import Minibatch
+from privnets.adversarial.training.releaser import Releaser
 from privnets.adversarial.training.releasers import (
     EncoderDecoder,
     FaderReleaser,
     RecurrentReleaser,
-    Releaser,
     UNetReleaser,
 )
 from privnets.networks.convolution import ConvolutionalClassifier

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.harness import publish
 from benchmarks.stacks import _materials
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
 
@@ -53,8 +53,8 @@ class _Counter(TorchDispatchMode):
 
 def _operations(fields: Mapping[str, Any]) -> float:
     config = AdversarialConfig(**fields)
-    problem = PROBLEMS.get(config.problem)
-    is_drawn = config.problem in ("amnist", "eco")  # which need their files otherwise
+    problem = problem_of(config)
+    is_drawn = problem.name in ("amnist", "eco")  # which need their files otherwise
     load = _materials if is_drawn else lambda *given: load_pool(problem, *given)
     game = Game(problem, [config], *load([config], "cpu"))
     game.advance(_STEPS)

@@ -131,8 +131,8 @@ def compete(name: str, seed: int, storage: str) -> list[dict[str, object]]:
                 "seed": seed,
                 "replicates": len(result.replicates),
                 "points of front": len(result.front()),
-                "volume": f"{volume.mean:.4g} [{volume.low:.4g}, {volume.high:.4g}]",
-                "of truth": f"{volume.mean / truth:.3f}",
+                "volume": f"{volume.value:.4g} [{volume.low:.4g}, {volume.high:.4g}]",
+                "of truth": f"{volume.value / truth:.3f}",
             }
         )
     return rows

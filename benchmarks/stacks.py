@@ -43,8 +43,8 @@ from benchmarks.plain_games import Amnist, Eco, PlainGame, Toy
 from benchmarks.vmapped_toy import VmappedToy
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Splits
-from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.eco import SIDE_FEATURES
+from privnets.adversarial.problems.opening import problem_of
 from privnets.adversarial.records import Pool, load_pool
 from privnets.adversarial.training.game import Game
 
@@ -122,12 +122,12 @@ def _configs(subject: str, count: int) -> list[AdversarialConfig]:
 
 def _materials(configs: Sequence[AdversarialConfig], device: str) -> tuple[Pool, list[Splits]]:
     """The toy's own records, and random ones where data would have to be read."""
-    problem, size = configs[0].problem, configs[0].train_size or 0
-    if problem == "gaussian-mixture":
-        return load_pool(PROBLEMS.get(problem), configs, device)
+    problem, size = problem_of(configs[0]), configs[0].train_size or 0
+    if problem.name == "gaussian-mixture":
+        return load_pool(problem, configs, device)
     random = torch.Generator().manual_seed(0)
     splits = [Splits(np.arange(size), *[np.arange(1)] * 3) for _ in configs]
-    if problem == "amnist":
+    if problem.name == "amnist":
         images = torch.rand(size, 1, 28, 28, generator=random)
         labels = (torch.randint(classes, (size,), generator=random) for classes in (2, 10))
         tensors = [images.to(device), *(label.to(device) for label in labels)]
@@ -144,7 +144,7 @@ def _materials(configs: Sequence[AdversarialConfig], device: str) -> tuple[Pool,
 def _platform(subject: str, games: int, device: str) -> Callable[[int], object]:
     configs = _configs(subject, games)
     pool, splits = _materials(configs, device)
-    game = Game(PROBLEMS.get(configs[0].problem), configs, pool, splits)
+    game = Game(problem_of(configs[0]), configs, pool, splits)
 
     def play(steps: int) -> None:
         if game.step + steps > configs[0].steps:
