@@ -139,7 +139,7 @@ def flag_texts(points: pd.DataFrame) -> list[list[str]]:
     """Raised flags of each point in words."""
     return [
         [FLAG_TEXTS.get(str(flag), str(flag)) for flag, is_up in own.items() if is_up]
-        for own in raised_flags(points).to_dict("records")
+        for _, own in raised_flags(points).iterrows()  # also where no flag exists, in pandas 2
     ]
 
 
