@@ -151,6 +151,10 @@ class Experiment(ABC, Generic[ConfigT]):
         """Returns sentences on the data for the author of a study; reads the data."""
         return ()
 
+    def describe_labels(self, config: ConfigT) -> tuple[str, ...]:
+        """Returns sentences on classes and their shares, the largest first; reads the data."""
+        return ()
+
     def try_code(self, config: ConfigT) -> None:
         """Tries code of the user that training will run, once in a process for each structure.
 

@@ -126,6 +126,10 @@ class Adversarial(Experiment[AdversarialConfig]):
         """Sentences on the records."""
         return problem_of(config).remarks
 
+    def describe_labels(self, config: AdversarialConfig) -> tuple[str, ...]:
+        """Returns a sentence on each label; see `Experiment.describe_labels`."""
+        return problem_of(config).describe_labels(config)
+
     def cost(self, config: AdversarialConfig) -> Cost:
         """Rough cost: the game, then its evaluation."""
         return cost_model.estimate_cost(problem_of(config), config)

@@ -220,6 +220,22 @@ class Problem(ABC):
         Splits have equal sizes in all configurations, and are whole: `train_size` is applied later.
         """
 
+    def describe_labels(self, config: AdversarialConfig) -> tuple[str, ...]:
+        """Sentences on the classes of secret and utility label; reads the records."""
+        from privnets.references.columns import describe_classes  # pandas takes half a second
+
+        records, _ = self.load_records([config])
+        labels = {"secret": records.secret, "utility": records.utility}
+        counts = {
+            name: np.bincount(codes[codes >= 0]).tolist()
+            for name, codes in labels.items()
+            if codes is not None
+        }
+        return tuple(
+            describe_classes(name, {str(code): count for code, count in enumerate(own)})
+            for name, own in counts.items()
+        )
+
     def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
         """Values that the problem cannot serve; reads no file."""
         spec = self.spec

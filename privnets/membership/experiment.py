@@ -129,6 +129,15 @@ class Membership(Experiment[MembershipConfig]):
         about = data.info(config.data_form).remarks
         return about + config.target_model.remarks(config.dataset)
 
+    def describe_labels(self, config: MembershipConfig) -> tuple[str, ...]:
+        """Returns a sentence on the target; see `Experiment.describe_labels`."""
+        from privnets.references.tables import describe_target  # pandas takes half a second
+
+        form = config.data_form
+        info = data.info(form)
+        classes = tuple(map(str, info.labels or range(info.classes)))
+        return (describe_target(f"of {info.name}", data.load(form).y, classes),)
+
     def try_code(self, config: MembershipConfig) -> None:
         """Trains one model of the user where nothing else tries it; see `Experiment.try_code`."""
         config.target_model.try_training(config)

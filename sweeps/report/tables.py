@@ -6,16 +6,22 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+import privnets
+from privnets.config import nest, point_id
+from privnets.data import DataError
+from privnets.registry import is_own_experiment
 from sweeps.analysis.flags import (
     FLAG_TEXTS,
     NOT_CONVERGED,
     STRONGEST,
     raised_flags,
 )
+from sweeps.analysis.pareto import problem_fields, split_by_problem
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     MAX_ROWS,
@@ -34,7 +40,7 @@ _KINDS = ("flag", "undefined", "note")
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?")
 _REASON_COLUMNS = ("item, or the first of them", "reason", "points", "id")
 
-_MAX_ATTACKER_ROWS = 200
+_MAX_ATTACKER_ROWS, _MAX_PROBLEMS = 200, 4
 _ATTACKER = re.compile(r"privacy/attacker/(.+)/balanced_accuracy")
 _OTHER_LABELS = re.compile(rf"{STRONGEST}_(\w+)_labels")
 _VERDICTS = {
@@ -224,6 +230,7 @@ def card_table(result: Result) -> Table:
     }
     if "test_size" in replicates and replicates["test_size"].notna().any():
         rows["test records"] = _join_values(replicates["test_size"])
+    rows |= {name: text for name, text in _describe_labels(result, points) if text}
     for metric in points.columns[points.notna().any()]:
         if _ACCURACY.fullmatch(str(metric)):
             utility = str(metric).removeprefix("floor/utility_")
@@ -238,6 +245,23 @@ def card_table(result: Result) -> Table:
         days = (f"{time:%Y-%m-%d}" for time in (times.min(), times.max()))
         rows["date"] = " to ".join(dict.fromkeys(days))
     return Table(("fact", "value"), tuple(rows.items()))
+
+
+def _describe_labels(result: Result, points: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Classes of each problem with their shares, where this machine has the same data."""
+    firsts = points.iloc[[places[0] for places in split_by_problem(points)][:_MAX_PROBLEMS]]
+    stored = result.select_points(firsts["point_id"].tolist())
+    for row in firsts.to_dict("records"):
+        point, fields = stored[row["point_id"]], problem_fields(points)
+        if is_own_experiment(point.experiment):
+            continue
+        with suppress(OSError, ValueError, ImportError, DataError):  # these data are elsewhere
+            experiment = privnets.experiment(point.experiment)
+            config = experiment.Config(**nest(point.config))
+            version, fingerprint = experiment.version, experiment.fingerprint(config)
+            if point_id(experiment.name, version, config, fingerprint) == point.point_id:
+                sentences = " ".join(experiment.describe_labels(config))
+                yield f"classes, {describe_config(row, fields)}" if fields else "classes", sentences
 
 
 def _join_values(values: pd.Series[Any]) -> str:

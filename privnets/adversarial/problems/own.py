@@ -146,11 +146,8 @@ class LabelledRecords(OwnProblem):
         if reference.utility is not None:
             self._utility = joint_classes(labels, reference.labels["utility"], "utility")
         uses = {"secret": self._secret, "utility": self._utility}
-        self.remarks = (
-            *self.remarks,
-            *(each.describe(use) for use, each in uses.items() if each is not None),
-            *text_remarks(labels),
-        )
+        self._classes = tuple(each.describe(use) for use, each in uses.items() if each)
+        self.remarks = (*self.remarks, *self._classes, *text_remarks(labels))
         self.spec = ProblemSpec(
             name=str(reference),
             secret_classes=len(self._secret.classes),
@@ -161,6 +158,10 @@ class LabelledRecords(OwnProblem):
             network=self.network,
             pixels=self.has_pixels,
         )
+
+    def describe_labels(self, config: AdversarialConfig) -> tuple[str, ...]:
+        """Sentences on both labels, with the user's names of classes."""
+        return self._classes
 
     @property
     def utility_labels(self) -> NDArray[Any]:

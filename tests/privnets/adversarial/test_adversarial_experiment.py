@@ -47,6 +47,12 @@ def _config(problem: str, **given: object):
     )
 
 
+def test_labels_are_described_by_their_classes_and_shares():
+    secret, utility = ADVERSARIAL.describe_labels(_config("digits"))
+    assert secret == "secret has 2 classes; 0: 907 (50.5%), 1: 890 (49.5%)."
+    assert utility.startswith("utility has 10 classes; 3: 183 (10.2%), ")
+
+
 def _three_configs(problem: str) -> list:
     knob = "tradeoff" if problem == "gaussian-mixture" else "privacy_weight"
     return [_config(problem, **{knob: v}, seed=s) for v, s in ((0.0, 1), (1.0, 1), (0.5, 2))]
