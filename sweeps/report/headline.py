@@ -31,6 +31,7 @@ from sweeps.analysis.tables import (
     best_first,
     evenly_spaced,
     own_fields,
+    panels,
     row_interval,
     varying_fields,
 )
@@ -49,6 +50,20 @@ from sweeps.study.spec import Claim
 
 _STEADY = 0.7
 """Least rank correlation of a metric that is said to rise or fall with a knob."""
+
+_METHODS = {
+    "adversarial": (
+        "Leakage is the success of the strongest of a panel of attackers, trained afresh on each "
+        "release, chosen on validation data and reported on test data, beside the success without "
+        "the release (floor) and on raw data (baseline). "
+    ),
+    "membership": (
+        "Leakage is the difference between true-positive and false-positive rate of the strongest "
+        "of a panel of membership attacks, chosen on one half of the records and measured on the "
+        "other. "
+    ),
+}
+"""How each experiment measures leakage, in sentences for a paper."""
 
 _MAX_POINTS = 300
 _BARE = ("true", "false", "null")
@@ -120,6 +135,34 @@ def headline_sentences(
     if result.pending:
         sentences.append(f"{format_count(result.pending, 'point')} unfinished.")
     return [sentence for sentence in sentences if sentence]
+
+
+def methods_paragraph(result: Result) -> str:
+    """Methods of a sweep in sentences for a paper, and below them the software as BibTeX."""
+    spec = result.spec
+    version = (spec.get("versions") or {}).get("privnets-sweeps", "of unknown version")
+    commit = f" (commit {spec['git_commit'][:7]})" if spec.get("git_commit") else ""
+    points, seeds = result.points, format_count(result.study.replicates, "seed")
+    count = format_count(len(points), "configuration")
+    trained = f"Each of the {count} was trained with {seeds}"
+    if result.confirmed:
+        trained = (
+            f"A search tried {count}; {len(result.confirmed)} were confirmed with {seeds} each"
+        )
+    is_attacked = "config/evaluation" not in points or bool(panels(points))
+    how = _METHODS.get(result.study.experiment, "") if is_attacked else ""
+    times = result.replicates["finished_at"].dropna()
+    year = f"  year    = {{{times.max():%Y}}},\n" if len(times) else ""
+    return (
+        f"Trade-off curves were computed with privnets-sweeps {version}{commit}. {trained} "
+        f"({len(result.replicates):,} trainings in all). {how}"
+        "Intervals are 95% intervals of the mean over seeds and contain the error of shared test "
+        "records. Points with a raised flag are left out of fronts.\n\n"
+        "@software{privnets_sweeps,\n"
+        "  title   = {privnets-sweeps: privacy--utility trade-off curves with intervals},\n"
+        "  author  = {{The privnets-sweeps authors}},\n"
+        f"{year}  version = {{{version}}}\n}}"
+    )
 
 
 def _describe_effects(result: Result, findings: Sequence[ClaimFinding]) -> str:

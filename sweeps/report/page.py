@@ -34,6 +34,7 @@ from sweeps.report.figures.metrics import fronts_figure
 from sweeps.report.figures.png import figure_png
 from sweeps.report.figures.traces import figure_json, plotly_script
 from sweeps.report.findings import settings_table
+from sweeps.report.headline import methods_paragraph
 from sweeps.report.tables import flag_warnings
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_runs_page
@@ -115,6 +116,7 @@ def render_page(
         runs_page=_runs_page,
         image_source=lambda figure: f"data:image/png;base64,{_base64(figure_png(figure))}",
         dump_yaml=dump_yaml,
+        methods_paragraph=methods_paragraph,
         field_label=field_label,
         heading=lambda name: metric_label(name) if "/" in name else field_label(name),
         warnings=lambda report: flag_warnings(report.points),

@@ -160,6 +160,8 @@ def test_notes_failures_and_versions_are_on_the_page(page):
     assert "2.13.0" in page.sections["run"]
     assert "2023-11-14 22:13:20 UTC" in page.sections["run"]
     assert "sweeps run adult-train-size" in page.sections["run"]
+    assert "trained with 6 seeds" in page.sections["run"]
+    assert "@software{privnets_sweeps" in page.sections["run"]
 
 
 def test_a_card_has_data_model_accuracies_seeds_versions_and_date(page, membership_sweep):
