@@ -20,13 +20,14 @@ from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from privnets.points import TradeoffPoint
+from sweeps.analysis.claims import ClaimFinding
 from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import Table, front_table
 from sweeps.analysis.text import format_count
 from sweeps.errors import InputError
 from sweeps.planning.costs import cost_seconds, format_duration
 from sweeps.report.display import load_plots
-from sweeps.report.findings import findings_markdown, judge_sweep
+from sweeps.report.findings import SweepFindings, findings_markdown, judge_sweep
 from sweeps.report.headline import headline_sentences
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
@@ -57,6 +58,9 @@ Every table and figure that the platform can run, as claims of the packaged stud
 - A bound is claimed of every point, and judged by the worst.
 - Points with a raised flag are left out of claims about attackers. Where only they are measured,
   the sweep cannot tell.
+- Each claim is posed once, on the sweep that measures it best. A figure of records that this
+  project lacks (six homes of ECO, CelebA) is not posed: the measured value stands beside it.
+- Where the sweep cannot tell, the last column says what would decide.
 - Settings are those that differ from the packaged study. Reduced settings may change a verdict;
   `sweeps run STUDY` runs the study at full size.
 - "Theory" names a known error or limit of the published statement.
@@ -80,12 +84,14 @@ class ListedSweep:
         name: Name of the sweep.
         study: Name of a packaged study.
         settings: Changes of the study, as `--set` takes them.
+        judged: Whether claims are posed on it; a study with several sweeps has one such sweep.
         text: What its curve shows, in Markdown.
     """
 
     name: str
     study: str
     settings: tuple[str, ...] = ()
+    judged: bool = True
     text: str = ""
 
 
@@ -175,10 +181,10 @@ def pages() -> dict[str, str]:
     sweeps = [
         (each, open_result(PREFIX + each.name)) for each in listed_sweeps() if each.name in stored
     ]
-    results = [result for _, result in sweeps]
+    judged = [judge_sweep(result) for sweep, result in sweeps if sweep.judged]
     sections = (line for sweep, result in sweeps for line in _section(sweep, result))
     return {
-        "claims.md": "\n".join((_CLAIMS, *_claims(results), "")),
+        "claims.md": "\n".join((_CLAIMS, *_claims(judged), "")),
         "results.md": "\n".join((_RESULTS, *sections)),
     }
 
@@ -210,20 +216,24 @@ def _markdown(table: Table) -> Iterator[str]:
     yield from (f"| {' | '.join(row)} |" for row in table.rows)
 
 
-def _claims(results: Sequence[Result]) -> Iterator[str]:
+def _claims(judged: Sequence[SweepFindings]) -> Iterator[str]:
     """Lines of `claims.md` below its introduction."""
-    judged = [judge_sweep(result) for result in results]
-    yield from findings_markdown(judged)
-    claimed = {name: study for name in study_names() if (study := load(name)).claims}
-    not_run = claimed.keys() - {sweep.study for sweep in judged}
-    if not_run:
-        yield "\n## Not run\n"
-        yield "| study | claims | command at full size | estimate |\n|---|---|---|---|"
-    for name in sorted(not_run):
-        study = claimed[name]
+    posed = [replace(sweep, findings=[*filter(_is_shown, sweep.findings)]) for sweep in judged]
+    yield from findings_markdown(posed)
+    left = {name: len(study.claims) for name in study_names() if (study := load(name)).claims}
+    left |= {a.study: len(a.findings) - len(b.findings) for a, b in zip(judged, posed, strict=True)}
+    yield "\n## Not run\n"
+    yield "Claims of settings that no recorded sweep has.\n"
+    yield "| study | claims | command at full size | estimate |\n|---|---|---|---|"
+    for name in sorted(name for name, count in left.items() if count):
+        study = load(name)
         seconds = cost_seconds(study, validate_study(study, data=False).configs)
         estimate = f"{format_duration(seconds)} of one core"
-        yield f"| {name} | {len(study.claims)} | `sweeps run {name}` | {estimate} |"
+        yield f"| {name} | {left[name]} | `sweeps run {name}` | {estimate} |"
+
+
+def _is_shown(finding: ClaimFinding) -> bool:
+    return finding.verdict != "not posed" or finding.measured is not None
 
 
 if __name__ == "__main__":

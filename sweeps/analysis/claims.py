@@ -121,7 +121,7 @@ def judge_claim(
 
     `decreasing` and `increasing` agree or disagree if the interval of the trend lies on one side of
     0; they are not posed with fewer than five values or four replicates. No claim is posed of
-    settings that the sweep does not have. `constant` agrees if every
+    settings that the sweep does not have, nor where `comparison` is set. `constant` agrees if every
     point's interval lies within 10% of its group's mean. It disagrees if the interval of some
     point, corrected for their number, lies beyond.
 
@@ -144,6 +144,9 @@ def judge_claim(
             why = f"The sweep has no point with {absent or 'a learned release'}."
             return ClaimFinding(claim, "not posed", _describe_quantity(claim), None, why)
     finding = _judge_unflagged(claim, replicates, flagged)
+    if claim.comparison:
+        why = "The figure is of other records, so that the measured value only stands beside it."
+        return replace(finding, verdict="not posed", why=why)
     is_final = claim.axis is not None or (claim.given and finding.verdict == "agrees")
     if not unfinished or is_final or finding.verdict == "cannot tell":
         return finding
@@ -166,12 +169,14 @@ def _judge_unflagged(
         return finding
     hides_point = (is_flagged & _meets_conditions(replicates, claim.where)).any()
     if claim.given and finding.verdict == "disagrees" and hides_point:
-        why = f"A flagged point may be the one. {finding.why}"
+        why = (
+            f"A flagged point may be the one; converged attackers there would decide. {finding.why}"
+        )
         finding = replace(finding, verdict="cannot tell", why=why)
     if finding.measured is not None:
         return replace(finding, why=f"{finding.why} Flagged points left out: {count}.")
     finding = _judge(claim, replicates)
-    why = f"Only flagged points can be measured. {finding.why}"
+    why = f"Only flagged points can be measured; converged attackers would decide. {finding.why}"
     return replace(finding, verdict="cannot tell", why=why)
 
 
@@ -222,7 +227,10 @@ def _judge_mean(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
         verdict, reason = "disagrees", f"The interval is not {_describe_range(bounds)}"
     else:
         reason = f"The interval is only in part {_describe_range(bounds)}"
-    return verdict, measured, f"{reason} ({extent}).{_remarks(sample)}"
+    why = f"{reason} ({extent})."
+    if verdict == "cannot tell":
+        why += _describe_need(summary, LEVEL, 0, np.array([[low]]), np.array([[high]]), sample)
+    return verdict, measured, why + _remarks(sample)
 
 
 def _judge_every_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
@@ -230,7 +238,8 @@ def _judge_every_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
     sample, bounds = _claimed_sample(claim, replicates), _claimed_range(claim)
     summary = _summarize({_range_key(claim): (sample.values, sample.errors)}, sample.test_sets)
     points, (low, high) = len(summary.mean), np.array([bounds.ends]).T
-    lows, highs = summary.interval(1 - (1 - LEVEL) / points)
+    level = 1 - (1 - LEVEL) / points
+    lows, highs = summary.interval(level)
     place = int(_margins(summary, low, high).argmin())
     worst = Interval(*(float(ends[place, 0]) for ends in (summary.mean, lows, highs)))
     count = format_count(points, "point")
@@ -247,6 +256,8 @@ def _judge_every_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
     (row,) = sample.points.loc[[sample.values.columns[place]]].to_dict("records")
     why = f"{reason}, by intervals for {count} at once ({_replicates(sample)})."
     why += f" Worst is {describe_config(row, fields)}."
+    if verdict == "cannot tell":
+        why += _describe_need(summary, level, place, low, high, sample)
     return verdict, worst, why + _remarks(sample)
 
 
@@ -299,8 +310,36 @@ def _judge_some_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
     fields = varying_fields(sample.points)
     (nearest,) = sample.points.loc[[ids[place]]].to_dict("records")
     why = f"{reason}. Nearest to it is {describe_config(nearest, fields)} ({_replicates(sample)})."
+    if verdict == "cannot tell":
+        level = 1 - (1 - LEVEL) / len(ids)
+        why += _describe_need(summary, level, place, low, high, sample)
     why += _remarks(sample)
     return verdict, _interval(summary, place, 0), why
+
+
+def _describe_need(
+    summary: Summary, level: float, place: int, low: Array, high: Array, sample: _Sample
+) -> str:
+    """Sentence on what would settle which side of its ranges a point lies on, if its means stay.
+
+    More replicates shrink all of an error but that of test records which all of them share.
+    """
+    seeds, sets = len(sample.values), sample.test_sets["test_set"]
+    if seeds < 2:
+        return ""
+    ends = summary.interval(level)
+    squares = ((ends[1] - ends[0])[place] / 2) ** 2
+    margins = np.minimum(np.abs(summary.mean - low), np.abs(high - summary.mean))[place] ** 2
+    is_open = squares > margins
+    fixed = np.zeros_like(squares)
+    if sets.notna().all() and sets.nunique() == 1:
+        error = summary.error[place] ** 2
+        share = np.maximum(error - summary.std[place] ** 2 / seeds, 0) / error
+        fixed = squares * np.nan_to_num(share)
+    if (is_open & (margins <= fixed)).any():
+        return " More test records would decide it, if the means stay, not more replicates."
+    needed = seeds * ((squares - fixed)[is_open] / (margins - fixed)[is_open]).max(initial=0.0)
+    return f" About {needed:,.0f} replicates would decide it, if the means stay." if needed else ""
 
 
 def _judge_trend(

@@ -212,6 +212,8 @@ class Claim(Bounds):
         where: Values of other fields for which the claim is made.
         elsewhere: Values of fields in `where` at which `above` is taken instead.
         given: Ranges of other metrics; the claim is then about some point within them.
+        comparison: Whether the figure is of other records, so that a measured value stands beside
+            it without a verdict.
         caveat: Theoretical reservation about the published statement, if any.
     """
 
@@ -226,6 +228,7 @@ class Claim(Bounds):
     where: dict[str, Value] = Field(default_factory=dict)
     elsewhere: dict[str, Value] = Field(default_factory=dict)
     given: dict[str, Bounds] = Field(default_factory=dict)
+    comparison: bool = False
     caveat: Text | None = None
 
     @model_validator(mode="after")

@@ -430,6 +430,27 @@ def test_values_and_orders_of_an_unfinished_sweep_cannot_be_judged():
         assert "Points are unfinished: 2." in found.why
 
 
+def test_open_value_says_how_many_replicates_would_decide_it():
+    """A margin of a fifth of the interval needs 25 times the replicates."""
+    frame = replicates(lambda n, d, g: 0.0, sizes=(10,), decays=(0.0,), seeds=4)
+    frame[METRIC] = 0.3 + 0.01 * np.array([-1, -1, 1, 1])
+    half = judge_claim(value(at_least=0.0), frame).measured.half
+    found = judge_claim(value(at_least=0.3 - half / 5), frame)
+    assert found.verdict == "cannot tell"
+    assert "About 100 replicates would decide it" in found.why
+    shared = frame.assign(test_set="one", test_size=400.0, test_overlap=1.0)
+    shared[METRIC + ".standard_error"] = 0.05
+    assert "More test records" in judge_claim(value(at_least=0.29), shared).why
+
+
+def test_comparison_is_measured_but_not_posed():
+    """The figure is of other records, so that no interval could refute it."""
+    found = judge_claim(value(at_least=5.0, comparison=True), replicates(falling))
+    assert found.verdict == "not posed"
+    assert found.measured is not None
+    assert "other records" in found.why
+
+
 def test_flagged_points_are_left_out_of_claims_about_attackers():
     sizes = (10, 30, 100, 300, 1000, 3000)
     frame = replicates(lambda n, d, g: n if n != 30 else 1e6, sizes, decays=(0.0,))
