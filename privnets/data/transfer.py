@@ -10,13 +10,9 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from privnets.data.catalog import info
 from privnets.data.files import DataError, DataFile, DatasetInfo, fault_of
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
 
 Report = Callable[[str, int, int], None]
 """Receives a file's name, the bytes received so far, and the file's size."""
@@ -39,10 +35,29 @@ def fetch(name: str, report: Report | None = None) -> list[Path]:
         DataError: If the name is unknown, the directory is not writable, the source is
             unreachable, or a downloaded file is not the published one. No file is then changed.
     """
+    import requests
+
     dataset = info(name)
-    return _fetch_missing(
-        dataset, lambda file, target: _download_file(file, dataset.folder, target, report)
-    )
+
+    def download(file: DataFile, target: Path) -> None:
+        place = dataset.folder / file.name
+        if file.url is None:
+            raise DataError(
+                f"cannot download {file.name}: no public source serves it as one file. Nothing was "
+                f"changed. Copy it to {place}. `sweeps data list` gives the source, and "
+                f"the documentation of privnets.data.{name} the other formats it reads."
+            )
+        try:
+            with requests.get(file.url, stream=True, timeout=_TIMEOUT_SECONDS) as response:
+                response.raise_for_status()
+                _store(file, target, response.iter_content(_CHUNK_BYTES), file.url, report)
+        except OSError as error:  # includes the exceptions of requests
+            raise DataError(
+                f"cannot download {file.name} from {file.url}: {error}. Nothing was changed. "
+                f"Without a network, copy the published file to {place}."
+            ) from error
+
+    return _fetch_missing(dataset, download)
 
 
 def copy(name: str, source: str) -> list[Path]:
@@ -59,10 +74,39 @@ def copy(name: str, source: str) -> list[Path]:
         DataError: If the name is unknown, the data directory is not writable, or the source lacks
             a file or holds another one than published. No file is then changed.
     """
-    filesystem, base = _open_source(source)
-    return _fetch_missing(
-        info(name), lambda file, target: _copy_file(file, filesystem, base, name, target)
-    )
+    from pyarrow import fs
+
+    dataset, base = info(name), str(Path(source).expanduser().absolute())
+    filesystem: fs.FileSystem = fs.LocalFileSystem()
+    if "://" in source:
+        try:
+            filesystem, base = fs.FileSystem.from_uri(source)
+        except (OSError, ValueError) as error:
+            # The URI and pyarrow's message may contain credentials, so neither is shown.
+            raise DataError(
+                "source must be a directory or a URI that pyarrow can open, such as "
+                "s3://BUCKET/PREFIX or file:///PATH; got an invalid "
+                f"{source.partition(':')[0]}: URI."
+            ) from (None if "@" in source or "?" in source else error)
+        base = base.rstrip("/")
+
+    def copy_file(file: DataFile, target: Path) -> None:
+        path = f"{base}/{name}/{file.name}"
+        try:
+            if filesystem.get_file_info(path).type != fs.FileType.File:
+                path = f"{base}/{file.name}"
+        except OSError as error:
+            raise DataError(f"cannot read {base}: {error}. Nothing was changed.") from error
+        try:
+            with filesystem.open_input_stream(path) as stream:
+                _store(file, target, iter(lambda: stream.read(_CHUNK_BYTES), b""), path)
+        except OSError as error:
+            raise DataError(
+                f"cannot copy {file.name} from {path.rpartition('/')[0]}: {error}. Nothing was "
+                "changed. Every node must be able to read the source."
+            ) from error
+
+    return _fetch_missing(dataset, copy_file)
 
 
 def _fetch_missing(dataset: DatasetInfo, retrieve: _Retrieve) -> list[Path]:
@@ -102,64 +146,6 @@ def _fetch_missing(dataset: DatasetInfo, retrieve: _Retrieve) -> list[Path]:
 def _missing_files(dataset: DatasetInfo) -> list[DataFile]:
     files = zip(dataset.files, dataset.paths, strict=True)
     return [file for file, path in files if fault_of(file, path)]
-
-
-def _download_file(file: DataFile, folder: Path, target: Path, report: Report | None) -> None:
-    import requests
-
-    if file.url is None:
-        raise DataError(
-            f"cannot download {file.name}: no public source serves it as one file. Nothing was "
-            f"changed. Copy it to {folder / file.name}. `sweeps data list` gives the source, and "
-            f"the documentation of privnets.data.{folder.name} the other formats it reads."
-        )
-    try:
-        with requests.get(file.url, stream=True, timeout=_TIMEOUT_SECONDS) as response:
-            response.raise_for_status()
-            _store(file, target, response.iter_content(_CHUNK_BYTES), file.url, report)
-    except OSError as error:  # includes the exceptions of requests
-        raise DataError(
-            f"cannot download {file.name} from {file.url}: {error}. Nothing was changed. "
-            f"Without a network, copy the published file to {folder / file.name}."
-        ) from error
-
-
-def _open_source(source: str) -> tuple[FileSystem, str]:
-    from pyarrow import fs
-
-    if "://" not in source:
-        return fs.LocalFileSystem(), str(Path(source).expanduser().absolute())
-    try:
-        filesystem, base = fs.FileSystem.from_uri(source)
-    except (OSError, ValueError) as error:
-        # The URI and pyarrow's message may contain credentials, so neither is shown.
-        raise DataError(
-            "source must be a directory or a URI that pyarrow can open, such as s3://BUCKET/PREFIX "
-            f"or file:///PATH; got an invalid {source.partition(':')[0]}: URI."
-        ) from (None if "@" in source or "?" in source else error)
-    return filesystem, base.rstrip("/")
-
-
-def _copy_file(
-    file: DataFile, filesystem: FileSystem, base: str, folder: str, target: Path
-) -> None:
-    """Copies a file that is in the data set's folder of the source, or else at its top."""
-    from pyarrow import fs
-
-    path = f"{base}/{folder}/{file.name}"
-    try:
-        if filesystem.get_file_info(path).type != fs.FileType.File:
-            path = f"{base}/{file.name}"
-    except OSError as error:
-        raise DataError(f"cannot read {base}: {error}. Nothing was changed.") from error
-    try:
-        with filesystem.open_input_stream(path) as source:
-            _store(file, target, iter(lambda: source.read(_CHUNK_BYTES), b""), path)
-    except OSError as error:
-        raise DataError(
-            f"cannot copy {file.name} from {path.rpartition('/')[0]}: {error}. Nothing was "
-            "changed. Every node must be able to read the source."
-        ) from error
 
 
 def _store(

@@ -151,7 +151,9 @@ class Membership(Experiment[MembershipConfig]):
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
         require_equal_structures(configs)
-        return configs[0].target_model.load_trainer().stages(self, configs, device, state or {})
+        trainer = configs[0].target_model.load_trainer()
+        stages: Iterator[Stage] = trainer.stages(self, configs, device, state or {})
+        return stages
 
 
 def _invalid_privacy_fields(config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from privnets.attacks import attack_names
 from privnets.attacks.base import NO_POPULATION, NO_TRAJECTORY
@@ -26,9 +26,6 @@ from privnets.membership.config import (
     Mechanism,
     MembershipConfig,
 )
-
-if TYPE_CHECKING:
-    from privnets.membership.observations import Trainer
 
 MAX_COMPONENTS: Final = 64
 """Principal components of the parameters that the white-box attack uses, where they are more."""
@@ -126,10 +123,9 @@ class TargetModel(ABC):
             UserFormError: If that fails.
         """
 
-    def load_trainer(self) -> Trainer:
-        """Imports the trainer, and torch with it."""
-        trainer: type[Trainer] = EntryPoint(self.name, self.trainer, MODELS.group).load()
-        return trainer()
+    def load_trainer(self) -> Any:
+        """Imports the trainer, a `privnets.membership.observations.Trainer`, and torch with it."""
+        return EntryPoint(self.name, self.trainer, MODELS.group).load()()
 
 
 class Linear(TargetModel):

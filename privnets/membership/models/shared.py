@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -34,7 +35,6 @@ from privnets.membership.observations import (
 )
 from privnets.membership.outputs import Outputs, Predictor, TrainingDesign, observe_outputs
 from privnets.networks.training import StackedAdam
-from privnets.points import Replicate
 
 # More parameters need more draws for a covariance than can be trained.
 _MAX_COVARIANCE = 256
@@ -111,15 +111,40 @@ class SharedTrainer(Trainer):
         device: str,
         state: State,
     ) -> Iterator[Stage]:
-        """Trains the models of all configurations in one queue, several at a time."""
-        universe = Universe.load(configs[0], device)
-        queue = _Queue(self, configs, universe, state)
-        features, kind = universe.x.shape[1], universe.x.device.type
-        count = self.model.models_at_once(configs[0], features, universe.classes, kind)
-        while not queue.is_finished:
-            queue.train(count)
-            points = tuple(experiment.point(config, r) for config, r in queue.pop_finished())
-            yield Stage(queue.done, points, queue.state)
+        """Trains the models of all configurations in one queue, several at a time.
+
+        The state has the models that are trained, of the unfinished configurations.
+        """
+        universe, first = Universe.load(configs[0], device), configs[0]
+        features, classes, place = universe.x.shape[1], universe.classes, universe.x.device
+        at_once = self.model.models_at_once(first, features, classes, place.type)
+        draws, total = first.draws, len(configs) * first.draws
+        d = self.parameter_count(first, features, classes)
+        trained = state.get("parameters", universe.x.new_zeros(0, d)).to(place)
+        converged = state.get("converged", torch.zeros(0, dtype=torch.bool)).to(place)
+        if trained.shape[1] != d or len(trained) > total:
+            raise ValueError(f"state of shape {tuple(trained.shape)} is of another stack.")
+        waiting = [TrainingDesign.draw(config, universe.size) for config in configs]
+        while waiting:
+            parts, start = [], len(trained)
+            end = min(start + at_once, len(waiting) * draws)
+            while start < end:  # a batch may span configurations
+                number, begin = divmod(start, draws)
+                stop = min(draws, begin + end - start)
+                parts.append((waiting[number], range(begin, stop)))
+                start += stop - begin
+            fitted, did_converge = self.fit(make_batch(parts, universe))
+            trained = torch.cat([trained, fitted])
+            converged = torch.cat([converged, did_converge])
+            points = []
+            while waiting and len(trained) >= draws:
+                design, unconverged = waiting.pop(0), int((~converged[:draws]).sum())
+                observed = self.observe(design, trained[:draws], unconverged, universe)
+                points.append(experiment.point(design.config, evaluate(design.config, observed)))
+                trained, converged = trained[draws:], converged[draws:]
+            done = 1 - (len(waiting) * draws - len(trained)) / total
+            kept = {"parameters": trained.clone(), "converged": converged.clone()}
+            yield Stage(done, tuple(points), partial(dict, kept))
 
     def observe(
         self, design: TrainingDesign, flat: Tensor, unconverged: int, universe: Universe
@@ -221,66 +246,6 @@ def with_reference_class(logits: Tensor) -> Tensor:
     if logits.shape[-1] > 1:
         return logits
     return torch.cat([torch.zeros_like(logits), logits], dim=-1)
-
-
-class _Queue:
-    """Models of several configurations in order, trained several at a time."""
-
-    def __init__(
-        self,
-        trainer: SharedTrainer,
-        configs: Sequence[MembershipConfig],
-        universe: Universe,
-        state: State,
-    ) -> None:
-        self._trainer, self._universe = trainer, universe
-        self._waiting = [TrainingDesign.draw(config, universe.size) for config in configs]
-        self._draws = configs[0].draws
-        self._total = len(configs) * self._draws
-        d = trainer.parameter_count(configs[0], universe.x.shape[1], universe.classes)
-        device = universe.x.device
-        self._trained = state.get("parameters", universe.x.new_zeros(0, d)).to(device)
-        converged = state.get("converged", torch.zeros(0, dtype=torch.bool))
-        self._converged = converged.to(device)
-        if self._trained.shape[1] != d or not 0 <= self.done <= 1:
-            raise ValueError(f"state of shape {tuple(self._trained.shape)} is of another stack.")
-
-    @property
-    def is_finished(self) -> bool:
-        return not self._waiting
-
-    @property
-    def done(self) -> float:
-        """Share of all models that is trained."""
-        remaining = len(self._waiting) * self._draws - len(self._trained)
-        return 1 - remaining / self._total
-
-    def train(self, count: int) -> None:
-        """Trains the next `count` models; a batch may span configurations."""
-        parts, start = [], len(self._trained)
-        end = min(start + count, len(self._waiting) * self._draws)
-        while start < end:
-            number, first = divmod(start, self._draws)
-            last = min(self._draws, first + end - start)
-            parts.append((self._waiting[number], range(first, last)))
-            start += last - first
-        trained, converged = self._trainer.fit(make_batch(parts, self._universe))
-        self._trained = torch.cat([self._trained, trained])
-        self._converged = torch.cat([self._converged, converged])
-
-    def pop_finished(self) -> Iterator[tuple[MembershipConfig, Replicate]]:
-        """Evaluates and removes the configurations whose models are all trained."""
-        while self._waiting and len(self._trained) >= self._draws:
-            design, draws = self._waiting.pop(0), self._draws
-            flat, unconverged = self._trained[:draws], int((~self._converged[:draws]).sum())
-            self._trained = self._trained[draws:]
-            self._converged = self._converged[draws:]
-            observed = self._trainer.observe(design, flat, unconverged, self._universe)
-            yield design.config, evaluate(design.config, observed)
-
-    def state(self) -> dict[str, Tensor]:
-        """State for a queue of the configurations that are waiting."""
-        return {"parameters": self._trained.clone(), "converged": self._converged.clone()}
 
 
 class _ModelPredictor(Predictor):

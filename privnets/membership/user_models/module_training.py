@@ -104,15 +104,28 @@ class ModuleJob:
             owners = [models[i : i + 1] for i in range(len(models))]
         else:
             stacks, owners = [StackInTraining.of(modules, device)], [models]
+        count, steps = source.config.checkpoints, source.reference.training.steps
+        checkpoints = {round(steps * (i + 1) / count) for i in range(count)}
         results = []
         for stack, own in zip(stacks, owners, strict=True):
-            curve = _LossCurve(self, stack)
+            curve: list[Tensor] = []  # outputs at the attacked records at the checkpoints
+
+            def after_step(
+                steps: int,
+                stack: StackInTraining = stack,
+                own: range = own,
+                curve: list[Tensor] = curve,
+            ) -> None:
+                if steps in checkpoints:
+                    x = self.attacked_records
+                    curve.append(self.answers(stack, x.expand(len(own), *x.shape)))
+
             with seeded(source.seed(own[0], "training")):
                 if source.is_private:
-                    self._train_privately(stack, own, curve)
+                    self._train_privately(stack, own, after_step)
                 else:
-                    train(stack, self._batches(own), source.reference.training, curve)
-                results += self._ask(stack, own, curve.outputs)
+                    train(stack, self._batches(own), source.reference.training, after_step)
+                results += self._ask(stack, own, curve)
         return results
 
     def _train_privately(
@@ -192,19 +205,3 @@ class ModuleJob:
         # A module may change its inputs, which other models share.
         answers = [stack(part.clone(), training=False) for part in parts]
         return self.source.shaped(torch.cat(answers, dim=1), x.shape[1])
-
-
-class _LossCurve:
-    """Outputs at the attacked records at evenly spaced checkpoints, the last after training."""
-
-    def __init__(self, job: ModuleJob, stack: StackInTraining) -> None:
-        count, steps = job.source.config.checkpoints, job.source.reference.training.steps
-        self._job, self._stack = job, stack
-        self._steps = {round(steps * (i + 1) / count) for i in range(count)}
-        self.outputs: list[Tensor] = []
-
-    def __call__(self, steps: int) -> None:
-        if steps in self._steps:
-            x = self._job.attacked_records
-            models = len(self._stack.parameters[0])
-            self.outputs.append(self._job.answers(self._stack, x.expand(models, *x.shape)))
