@@ -104,29 +104,30 @@ class ModuleJob:
             owners = [models[i : i + 1] for i in range(len(models))]
         else:
             stacks, owners = [StackInTraining.of(modules, device)], [models]
-        count, steps = source.config.checkpoints, source.reference.training.steps
-        checkpoints = {round(steps * (i + 1) / count) for i in range(count)}
-        results = []
-        for stack, own in zip(stacks, owners, strict=True):
-            curve: list[Tensor] = []  # outputs at the attacked records at the checkpoints
+        return [
+            answers
+            for stack, own in zip(stacks, owners, strict=True)
+            for answers in self._train_stack(stack, own)
+        ]
 
-            def after_step(
-                steps: int,
-                stack: StackInTraining = stack,
-                own: range = own,
-                curve: list[Tensor] = curve,
-            ) -> None:
-                if steps in checkpoints:
-                    x = self.attacked_records
-                    curve.append(self.answers(stack, x.expand(len(own), *x.shape)))
+    def _train_stack(self, stack: StackInTraining, models: range) -> list[ModelOutputs]:
+        """Trains a stack and asks it, also about attacked records at the checkpoints."""
+        source = self.source
+        count, total = source.config.checkpoints, source.reference.training.steps
+        checkpoints = {round(total * (i + 1) / count) for i in range(count)}
+        curve: list[Tensor] = []
 
-            with seeded(source.seed(own[0], "training")):
-                if source.is_private:
-                    self._train_privately(stack, own, after_step)
-                else:
-                    train(stack, self._batches(own), source.reference.training, after_step)
-                results += self._ask(stack, own, curve)
-        return results
+        def after_step(steps: int) -> None:
+            if steps in checkpoints:
+                x = self.attacked_records
+                curve.append(self.answers(stack, x.expand(len(models), *x.shape)))
+
+        with seeded(source.seed(models[0], "training")):
+            if source.is_private:
+                self._train_privately(stack, models, after_step)
+            else:
+                train(stack, self._batches(models), source.reference.training, after_step)
+            return self._ask(stack, models, curve)
 
     def _train_privately(
         self, stack: StackInTraining, models: range, after_step: Callable[[int], None]
