@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from privnets.config import ExperimentConfig, point_id
 from privnets.points import Replicate, TradeoffPoint
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 Direction = Literal["min", "max"]
 ConfigT = TypeVar("ConfigT", bound=ExperimentConfig)
-State = Mapping[str, "torch.Tensor"]
+Tensor: TypeAlias = "torch.Tensor"
+"""Tensor in annotations of modules that load without torch."""
+State: TypeAlias = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)

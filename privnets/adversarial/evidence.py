@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privnets.adversarial.config import AdversarialConfig
+from privnets.contract import Tensor
 from privnets.points import Curve
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 PARTS = ("attack", "validation", "test")
 
-Parameters = Sequence["Tensor"]
+Parameters: TypeAlias = Sequence[Tensor]
 """Parameters of the releasers of a stack, each of shape [S, ...]."""
 
 

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evidence import AttackerGuesses, KnownRows
+from privnets.contract import Tensor
 from privnets.statistics.estimates import Estimate
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from privnets.adversarial.training.losses import Loss
 
 

@@ -1,4 +1,4 @@
-"""Result of an audit: success of each attack, the strongest one, exposed records, a verdict."""
+"""Result of an audit in words: a verdict, what it rests on, a gate and a page."""
 
 from __future__ import annotations
 
@@ -8,26 +8,20 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
+from scipy.special import expit
 
-from privnets.attacks import ATTACKS
 from privnets.attacks.base import Family
 from privnets.attacks.thresholds import NOT_GIVEN
-from privnets.attacks.view import Array, BoolArray
 from privnets.audit import page
 from privnets.audit.gate import GateAnswer, GateResult, Judge, check_limits
 from privnets.audit.inputs import SAVED, AuditError
-from privnets.audit.model_signals import ModelSignals
-from privnets.audit.page import EXPOSED_RATE, EXPOSURE
-from privnets.audit.selection import EPSILON, ScoredAttacks
-from privnets.statistics.groups import Group, largest_differences
-from privnets.statistics.roc import CONVENTIONS, METRICS, RATE_OF, Convention, flatten
-
-_SIGNED = ("loss", "confidence", "logit", "score")
+from privnets.audit.selection import EPSILON, EXPECTED
+from privnets.audit.success import EXPOSED_RATE, EXPOSURE, AuditSuccess
+from privnets.references.columns import describe_classes
+from privnets.statistics.roc import RATE_OF
 
 GATED: Final = {
     "advantage": (-1.0, 1.0),
@@ -37,83 +31,22 @@ GATED: Final = {
 }
 """Metrics that a limit may be about, with the range of their values."""
 
-_ROC_POINTS = 41
-_MIN_GROUP = 30
+_BEGINNINGS: Final[Mapping[Family, str]] = {
+    "threshold": "By thresholds alone",
+    "learned": "Without reference models",
+    "offline": "With reference models trained without the record",
+    "online": "With reference models trained with and without the record",
+}
 
 
-class AuditResult:
-    """Success of every attack of an audit.
+class AuditResult(AuditSuccess):
+    """Success of every attack of an audit, and what it means.
 
     Attributes:
-        models: Checked signals.
-        families: Families with at least one attack that could be run, by growing knowledge.
-        unavailable: Reason why an attack was not run, by name.
-        family: Family that `strongest`, `records` and `verdict` describe.
-        confidence: Coverage of intervals and of the lower bounds on epsilon.
-        delta: Delta of the lower bounds on epsilon.
-        seed: Source of the random halves.
-        model: Name of the model, for the page; empty if unknown.
-        data: Name of the audited file, for the page; empty without one.
         answers: Line and outcome of each limit that was checked last, for the page.
-        outputs: Outputs of all models of `audit_model`, the audited one first; else empty.
     """
 
-    def __init__(
-        self,
-        models: ModelSignals,
-        *,
-        family: Family | None,
-        confidence: float,
-        delta: float,
-        seed: int,
-        model: str = "",
-        data: str = "",
-    ) -> None:
-        """Runs every attack; see `privnets.audit_signals` for the arguments."""
-        self.models, self.confidence, self.delta = models, confidence, delta
-        self.seed, self.model, self.data = seed, model, data
-        self.answers: Sequence[tuple[str, bool]] = ()
-        self.outputs: Mapping[str, NDArray[Any]] = {}
-        self._attacks = ScoredAttacks(models, confidence, delta, seed)
-        self._trials, self.unavailable = self._attacks.trials, self._attacks.unavailable
-        self.families = self._attacks.families
-        self.family: Family = self._known_family(family or self.families[-1])
-
-    @cached_property
-    def table(self) -> pd.DataFrame:
-        """Success of each attack: a row per attack, by name.
-
-        Columns: `family`; each of `METRICS` with `.ci_low` and `.ci_high`; the expected number of
-        false positives at each rate; `tpr_at_fpr_0`, the share of members above all others;
-        `epsilon_lower_bound`; `members` and `non_members` (numbers of trials).
-        """
-        rows = [self._attacks.row((name, name)) for name in self._trials]
-        return pd.DataFrame(rows).infer_objects().rename_axis("attack")
-
-    @cached_property
-    def strongest(self) -> pd.Series:
-        """Strongest attack of `family` by advantage; see `strongest_by`."""
-        return self.strongest_by("advantage")
-
-    def strongest_by(self, metric: str, family: Family | None = None) -> pd.Series:
-        """Row of the strongest attack of a family, selected without flattering.
-
-        Each half of the records selects the attack that the other half reports. If both select
-        the same one, its row of the table is returned. Otherwise the row is that of the ranks of
-        both attacks, each within its half. An attacker of the family `learned` may also use the
-        thresholds of signals.
-
-        Args:
-            metric: One of the metrics, or `epsilon_lower_bound`.
-            family: `self.family` if None.
-        """
-        if metric not in (*METRICS, EPSILON):
-            known = ", ".join((*METRICS, EPSILON))
-            raise AuditError(f"metric must be one of {known}; got {metric!r}")
-        chosen = self._attacks.choose(metric, self._known_family(family or self.family))
-        if chosen[0] == chosen[1]:
-            return pd.Series(self.table.loc[chosen[0]], name=chosen[0])
-        return self._attacks.row(chosen)
+    answers: Sequence[tuple[str, bool]] = ()
 
     def check(
         self,
@@ -178,84 +111,16 @@ class AuditResult:
 
     @property
     def blind_spot(self) -> str:
-        """Sentence on what these attacks cannot see."""
-        return page.blind_spot(self)
-
-    @cached_property
-    def records(self) -> pd.DataFrame:
-        """Risk of each record under the attack with the largest `tpr_at_fpr_0.01`, largest first.
-
-        Columns: `record`; `member` (share of the audited models that trained with it);
-        `false_positive_rate`: share of trials that score at least as high, among those of other
-        records and its own as a member (median over models; NaN if it never was one); `exposed`:
-        whether that rate is at most 0.01; `false_positive_rate.NAME`: the rate of each attack.
-        """
-        member = self.models.target_member
-        everyone = {name: each.false_positive_rates() for name, each in self._trials.items()}
-        strongest = np.full(member.shape, np.nan)
-        for name, half in zip(
-            self._attacks.choose(EXPOSURE, self.family), self._attacks.halves, strict=True
-        ):
-            strongest[:, half] = everyone[name][:, half]
-        median = _median_of_members(strongest, member)
-        frame = pd.DataFrame(
-            {
-                "record": self.models.records,
-                "member": member.mean(0),
-                "false_positive_rate": median,
-                "exposed": median <= EXPOSED_RATE,
-            }
-            | {
-                f"false_positive_rate.{name}": _median_of_members(rates, member)
-                for name, rates in everyone.items()
-            }
+        """Limits of the attackers of this audit."""
+        knowledge = {
+            "online": "have reference models trained with and without each record",
+            "offline": "have reference models trained without the record",
+        }.get(self.families[-1], "have no reference models, with which attacks are stronger")
+        return (
+            f"Not seen: these attackers {knowledge}, see outputs alone and average over the "
+            "records of this audit; access to parameters, single exposed records and better "
+            "attacks may reveal more."
         )
-        return frame.sort_values("false_positive_rate", kind="stable", ignore_index=True)
-
-    def tpr_at_fpr(self, rate: float, convention: Convention = "at-most") -> pd.Series:
-        """True-positive rate of each attack at a false-positive rate, as another tool reads it.
-
-        Args:
-            rate: False-positive rate, in [0, 1).
-            convention: `at-most`, as in `table`: the threshold with the largest rate that does
-                not exceed `rate` (also ART). `interpolated`: linear between the points of the
-                ROC curve (SACRO-ML). `convex-hull`: the same on its upper convex hull
-                (JAX-Privacy).
-
-        Raises:
-            AuditError: If an argument is out of range.
-        """
-        if not 0 <= rate < 1:
-            raise AuditError(f"rate must be at least 0 and below 1; got {rate}.")
-        if convention not in CONVENTIONS:
-            known = ", ".join(CONVENTIONS)
-            raise AuditError(f"convention must be one of {known}; got {convention!r}")
-        rates = {name: each.read_rate(rate, convention) for name, each in self._trials.items()}
-        return pd.Series(rates, name=f"tpr_at_fpr_{rate:g}").rename_axis("attack")
-
-    @cached_property
-    def roc(self) -> pd.DataFrame:
-        """ROC curves with pointwise bands: columns attack, family, fpr, tpr, ci_low, ci_high."""
-        rows = []
-        for name, trials in self._trials.items():
-            fewest = max(1e-4, 1 / len(trials.others))
-            for rate in np.geomspace(fewest, 1, _ROC_POINTS):
-                point = trials.true_positive_rate(float(rate))
-                family = ATTACKS.get(name).family
-                rows.append((name, family, rate, point.value, point.low, point.high))
-        return pd.DataFrame(rows, columns=["attack", "family", "fpr", "tpr", "ci_low", "ci_high"])
-
-    @cached_property
-    def inverted_signals(self) -> tuple[str, ...]:
-        """Signals on which members score lower than others: their AUC's interval is below 1/2.
-
-        No gate may pass then: the sign of a signal or of `member` is wrong, or the records differ
-        by more than membership. Entropies count only where no signal of the true class is known:
-        members with wrong labels raise them.
-        """
-        names = self._attacks.names("threshold")
-        signed = [name for name in names if name in _SIGNED] or names
-        return tuple(name for name in signed if self._trials[name].area().high < 0.5)
 
     @property
     def inversion(self) -> str:
@@ -272,90 +137,75 @@ class AuditResult:
 
     @cached_property
     def verdict(self) -> str:
-        """Sentences that state the leakage, its interval, and what they rest on."""
-        return self.inversion or page.verdict(self)
-
-    @cached_property
-    def groups(self) -> pd.DataFrame:
-        """Success of the strongest attack of `family` within each group of `groups=`.
-
-        Columns: `members` and `non_members` (numbers of records); `note`, why a group has no
-        numbers; advantage, AUC and true-positive rates at 10% and 1% with intervals. Thresholds of
-        decisions are those of all records; false-positive rates are those within the group.
-
-        Raises:
-            AuditError: If no groups were given.
-        """
-        rows: dict[Any, dict[str, Any]] = {}
-        for name, group in self._by_group.items():
-            sides = group.trials.inside, group.trials.outside
-            members, others = (int(side.any(0).sum()) for side in sides)
-            rows[name] = {"members": members, "non_members": others, "note": ""}
-            if min(members, others) < _MIN_GROUP:
-                rows[name]["note"] = (
-                    f"too small: {_MIN_GROUP} members and {_MIN_GROUP} others are needed"
-                )
-            else:
-                rows[name] |= flatten(group.intervals())
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("group")
-
-    @cached_property
-    def disparity(self) -> pd.DataFrame:
-        """Largest difference of each metric between two groups; no row if fewer are large enough.
-
-        Columns: `highest` and `lowest`, the groups; `difference` with `.ci_low` and `.ci_high`,
-        which hold for the largest true difference, whichever groups it is of.
-        """
-        large = self.groups.index[self.groups["note"] == ""]
-        if len(large) < 2:
-            return pd.DataFrame()
-        found = largest_differences({name: self._by_group[name] for name in large})
-        rows = {
-            metric: {"highest": highest, "lowest": lowest, **flatten({"difference": difference})}
-            for metric, (highest, lowest, difference) in found.items()
-        }
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("metric")
-
-    @cached_property
-    def _by_group(self) -> dict[Any, Group]:
-        if self.models.groups is None:
-            raise AuditError("no groups were given; name them by groups=")
-        chosen = self._attacks.choose("advantage", self.family)
-        return Group(*self._attacks.combine(chosen)).split(self.models.groups)
-
-    def positive_predictive_value(self, prevalence: float, rate: float = 0.01) -> pd.DataFrame:
-        """Probability that a record that an attack calls a member at a false-positive rate is one.
-
-        Args:
-            prevalence: Share of members among the records that an attacker asks about, in (0, 1).
-            rate: False-positive rate, in (0, 1).
-
-        Returns:
-            A row for each attack: `ppv`, `ppv.ci_low` and `ppv.ci_high`. The true-positive rate
-            and its interval are those of `at-most`.
-
-        Raises:
-            AuditError: If an argument is out of range.
-        """
-        for name, value in (("prevalence", prevalence), ("rate", rate)):
-            if not 0 < value < 1:
-                raise AuditError(f"{name} must be above 0 and below 1; got {value}.")
-        false = rate * (1 - prevalence)
-        rows = {}
-        for name, trials in self._trials.items():
-            found = flatten({"ppv": trials.true_positive_rate(rate)})
-            rows[name] = {
-                key: prevalence * true / (prevalence * true + false) for key, true in found.items()
-            }
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("attack")
+        """Leakage by the strongest attack, its interval, exposed records, difference of groups."""
+        if self.inversion:
+            return self.inversion
+        row, members = self.strongest, int(self.records["member"].gt(0).sum())
+        low, high = row["advantage.ci_low"], row["advantage.ci_high"]
+        leaks = (
+            "the outputs reveal membership"
+            if low > 0
+            else "this audit cannot tell the leakage from zero"
+        )
+        is_single = len(self.models.targets) == 1
+        sure = self.strongest_by(EXPOSURE)
+        by = "it" if sure.name == row.name else f"the best attack there ({sure.name})"
+        exposing = math.floor(EXPOSED_RATE * (row["non_members"] + 1) + 1e-9)
+        by_chance = members * exposing / (row["non_members"] + 1)
+        # Of medians over many models the number is unknown.
+        chance = f"; chance alone exposes about {by_chance:.3g}" if is_single else ""
+        between = ""
+        if self.models.groups is not None and not self.disparity.empty:
+            found, values = self.disparity.astype(object).loc["advantage"], self.groups["advantage"]
+            between = (
+                f"Between groups the advantage differs by up to {found['difference']:.3f} "
+                f"({found['difference.ci_low']:.3f} to {found['difference.ci_high']:.3f}): "
+                f"{values[found['highest']]:.3f} for {found['highest']}, "
+                f"{values[found['lowest']]:.3f} for {found['lowest']}. "
+            )
+        return (
+            f"{_BEGINNINGS[self.family]}, the strongest attack ({row.name}) reaches an advantage "
+            f"of {row['advantage']:.3f} ({self.confidence:.0%} interval {low:.3f} to {high:.3f}): "
+            f"{leaks}. At a false-positive rate of 1% {by} finds {sure[EXPOSURE]:.1%} of the "
+            f"members ({sure[f'{EXPOSURE}.ci_low']:.1%} to {sure[f'{EXPOSURE}.ci_high']:.1%}; "
+            f"{row[EXPECTED.format(EXPOSED_RATE)]:.3g} false positives expected). "
+            f"Of the {len(self.records)} records, {members} were members"
+            f"{'' if is_single else ' of at least one model'}; "
+            f"{int(self.records['exposed'].sum())} "
+            f"of these are exposed at that rate{chance}. {between}"
+            "A better attack may find more."
+        )
 
     @property
     def basis(self) -> str:
-        """Sentences on the models, records, clipping and bounds that the numbers rest on."""
+        """Models, records, clipping and bounds that the numbers rest on."""
+        models, limit, audited = self.models, self.models.limit, len(self.models.targets)
+        clipped = ""
+        if models.references and limit < np.inf:
+            clip = expit(-limit)
+            clipped = (
+                f"Log-odds are clipped to [-{limit:.4g}, {limit:.4g}], probabilities to "
+                f"[{clip:.3g}, 1 - {clip:.3g}], for attacks with references. "
+            )
+        classes = ""
+        if models.labels is not None:
+            counts = np.bincount(models.labels, minlength=len(models.classes)).tolist()
+            names = models.classes or map(str, range(len(counts)))
+            classes = describe_classes("The target", dict(zip(names, counts, strict=True))) + " "
+        trials = "if trials are independent"
+        if audited == 1:
+            trials = "as if trials were independent; they are not certified bounds"
         scores = {name: each.score for name, each in self._trials.items()}
         equal = [name for name, each in scores.items() if np.nanmin(each) == np.nanmax(each)]
         constant = f" Equal scores for all trials: {', '.join(equal)}." if equal else ""
-        return page.basis(self) + constant
+        return (
+            f"{audited} audited model{'s' * (audited > 1)}, {models.references} reference models "
+            f"each, {len(models.records)} records. {classes}"
+            f"{''.join(f'{note} ' for note in models.notes)}{clipped}"
+            f"Lower bounds on epsilon hold at delta {self.delta:g} with "
+            f"{self.confidence:.0%} confidence {trials}. Families of attacks differ in knowledge; "
+            f"do not compare across them.{constant}"
+        )
 
     @property
     def not_run(self) -> str:
@@ -390,7 +240,10 @@ class AuditResult:
         Raises:
             OSError: If the file cannot be written.
         """
-        text = page.describe_page(self, title, model or self.model, data or self.data)
+        headline, _, verdict = self.verdict.partition(". ")
+        sentences = {"headline": f"{headline}.", "verdict": verdict, "basis": self.basis}
+        words = {"title": title, "not_run": self.not_run, "answers": self.answers, **sentences}
+        text = page.describe_page(self, model or self.model, data or self.data, words)
         Path(path).write_text(text, encoding="utf-8")
         return Path(path)
 
@@ -407,18 +260,3 @@ class AuditResult:
         """Verdict, table, basis and attacks that were not run, as text."""
         table = page.format_table(self.table).to_string(index=False)
         return f"{self.verdict}\n\n{table}\n{page.TABLE_NOTE}\n\n{self.basis}\n{self.not_run}"
-
-    def _known_family(self, family: Family) -> Family:
-        if family not in self.families:
-            known = ", ".join(self.families)
-            raise AuditError(f"family must be one of {known} for these signals; got {family!r}")
-        return family
-
-
-def _median_of_members(rates: Array, member: BoolArray) -> Array:
-    """Median over the models that trained with a record, shape [R]; NaN without one."""
-    rates = np.where(member, rates, np.nan)
-    known = ~np.isnan(rates).all(0)
-    median = np.full(member.shape[1], np.nan)
-    median[known] = np.nanmedian(rates[:, known], axis=0)
-    return median

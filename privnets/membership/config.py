@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -16,13 +16,11 @@ from privnets.references.data import DATA_FORMS
 from privnets.references.models import MODEL_FORMS, ModelReference
 from privnets.registry import Registry
 
-if TYPE_CHECKING:
-    from privnets.membership.models import TargetModel
-
 TEST_RECORDS: Final = 1000
 """Approximate number of records outside a training set on which utility is measured."""
 
-MODELS: Final[Registry[TargetModel]] = Registry(
+# Of `privnets.membership.models.TargetModel`, whose configurations are made with this registry.
+MODELS: Final[Registry[Any]] = Registry(
     "target model",
     "privnets.models",
     "privnets.membership.models:TargetModel",
@@ -158,17 +156,15 @@ class MembershipConfig(ExperimentConfig):
         return self.mechanism if len(mechanisms) != 1 else mechanisms[0]
 
     @property
-    def target_model(self) -> TargetModel:
-        """Description of the target model."""
-        if isinstance(self.model, str):
-            return MODELS.get(self.model)
-        model: TargetModel = self.model.load()
-        return model
+    def target_model(self) -> Any:
+        """Description of the target model; see `privnets.membership.models.model_of`."""
+        return MODELS.get(self.model) if isinstance(self.model, str) else self.model.load()
 
     @property
     def data_form(self) -> str | data.DataReference:
         """Data set in the form that the target model takes."""
-        return self.target_model.data_form(self.dataset)
+        form: str | data.DataReference = self.target_model.data_form(self.dataset)
+        return form
 
     def group_keys(self) -> list[tuple[str, ...]]:
         """Keys of the metrics of each group; characters that keys may not have became `_`."""
@@ -181,7 +177,7 @@ class MembershipConfig(ExperimentConfig):
     def redundant_fields(self) -> frozenset[str]:
         """Fields that only other target models or mechanisms use."""
         model = self.target_model
-        used = model.fields
+        used: frozenset[str] = model.fields
         if self.private_mechanism is not None:
             used = used | MECHANISM_FIELDS[self.private_mechanism]
             if self.private_mechanism == "dp_sgd":
@@ -301,7 +297,8 @@ def too_few_non_members(non_members: float, rate: float) -> str | None:
 
 def utilities(config: MembershipConfig) -> tuple[str, ...]:
     """Returns the names of the utilities on test records, the main one first."""
-    return config.target_model.utilities(data.info(config.data_form))
+    names: tuple[str, ...] = config.target_model.utilities(data.info(config.data_form))
+    return names
 
 
 def metric_keys(config: MembershipConfig) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from privnets.membership.config import (
     too_few_non_members,
     utilities,
 )
+from privnets.membership.models import model_of
 from privnets.references.models import ModelReference
 
 
@@ -59,7 +60,7 @@ class Membership(Experiment[MembershipConfig]):
 
     def unsupported_objectives(self, config: MembershipConfig) -> Mapping[str, str]:
         """Returns other utilities, attacks that cannot run, and rates of too few non-members."""
-        model, info = config.target_model, data.info(config.data_form)
+        model, info = model_of(config), data.info(config.data_form)
         non_members = model.non_members(config, info)
         reasons = dict(model.unavailable)
         if config.checkpoints:
@@ -110,7 +111,7 @@ class Membership(Experiment[MembershipConfig]):
         except UserFormError as error:
             invalid.append(InvalidField("groups", error.given, error.expected))
         invalid += _invalid_privacy_fields(config, info)
-        return invalid + config.target_model.invalid_fields(config, info)
+        return invalid + model_of(config).invalid_fields(config, info)
 
     def fingerprint(self, config: MembershipConfig) -> str:
         """Returns the fingerprint of the data set, of the user's code, and of added attacks."""
@@ -127,7 +128,7 @@ class Membership(Experiment[MembershipConfig]):
     def remarks(self, config: MembershipConfig) -> tuple[str, ...]:
         """Returns sentences on the data set, and on the form in which the model gets it."""
         about = data.info(config.data_form).remarks
-        return about + config.target_model.remarks(config.dataset)
+        return about + model_of(config).remarks(config.dataset)
 
     def describe_labels(self, config: MembershipConfig) -> tuple[str, ...]:
         """Returns a sentence on the target; see `Experiment.describe_labels`."""
@@ -140,18 +141,18 @@ class Membership(Experiment[MembershipConfig]):
 
     def try_code(self, config: MembershipConfig) -> None:
         """Trains one model of the user where nothing else tries it; see `Experiment.try_code`."""
-        config.target_model.try_training(config)
+        model_of(config).try_training(config)
 
     def cost(self, config: MembershipConfig) -> Cost:
         """Returns a rough estimate: training, then all attacks on every trial."""
-        return config.target_model.cost(config, data.info(config.data_form))
+        return model_of(config).cost(config, data.info(config.data_form))
 
     def stages(
         self, configs: Sequence[MembershipConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
         require_equal_structures(configs)
-        trainer = configs[0].target_model.load_trainer()
+        trainer = model_of(configs[0]).load_trainer()
         stages: Iterator[Stage] = trainer.stages(self, configs, device, state or {})
         return stages
 
@@ -161,7 +162,7 @@ def _invalid_privacy_fields(config: MembershipConfig, info: DatasetInfo) -> list
     if config.epsilon is None:
         return []
     invalid = []
-    model = config.target_model
+    model = model_of(config)
     if not model.mechanisms:
         private = [name for name in MODELS.names() if MODELS.get(name).mechanisms]
         expected = f"{', '.join(private)} or a torch module with epsilon, since {model.not_private}"

@@ -25,7 +25,7 @@ from privnets.differential_privacy.accounting import (
 )
 from privnets.differential_privacy.sensitivity import logistic_sensitivity, ridge_sensitivity
 from privnets.membership.config import MembershipConfig
-from privnets.membership.models import GRADIENT_TOLERANCE
+from privnets.membership.models import GRADIENT_TOLERANCE, model_of
 from privnets.statistics.roc import ScoredTrials
 
 
@@ -66,7 +66,7 @@ def parameter_noise(config: MembershipConfig) -> float:
 
 def _of_steps(config: MembershipConfig) -> Guarantee:
     """DP-SGD (Abadi et al., arXiv 1607.00133)."""
-    schedule = config.sample_rate, config.target_model.steps(config)
+    schedule = config.sample_rate, model_of(config).steps(config)
     assert config.epsilon is not None
     noise = noise_multiplier_for(config.epsilon, config.delta, *schedule, config.neighbours)
     relations: tuple[Neighbours, ...] = (config.neighbours, "replace_one")

@@ -24,6 +24,7 @@ from privnets.membership.config import (
 )
 from privnets.membership.estimates import ControlVariate
 from privnets.membership.leakage import Sides
+from privnets.membership.models import model_of
 from privnets.membership.trials import Trials
 from privnets.membership.utilities import Utilities
 from privnets.randomness import generator
@@ -88,7 +89,7 @@ class Universe:
     def load(cls, config: MembershipConfig, device: str) -> Universe:
         """Loads the data set of a configuration; output perturbation shortens long rows."""
         form = config.data_form
-        prepared = data.prepare(form, config.features, rotates=config.target_model.rotates)
+        prepared = data.prepare(form, config.features, rotates=model_of(config).rotates)
         x, y = torch.tensor(prepared.x, device=device), torch.tensor(prepared.y, device=device)
         if config.private_mechanism == "output_perturbation":
             x = x * (config.clip / x.norm(dim=1, keepdim=True)).clamp(max=1)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from privnets import data
 from privnets.config import floor_key
 from privnets.membership.config import MembershipConfig
+from privnets.membership.models import model_of
 from privnets.membership.utilities import TestOutputs, Utilities
 from privnets.references.scorers import (
     NO_FLOOR,
@@ -68,7 +69,7 @@ def own_utilities(config: MembershipConfig, test: TestOutputs, unseen_share: flo
 
 
 def _classifies(config: MembershipConfig) -> bool:
-    return config.target_model.classifies(data.info(config.data_form))
+    return model_of(config).classifies(data.info(config.data_form))
 
 
 def _known_targets(

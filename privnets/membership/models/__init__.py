@@ -128,6 +128,12 @@ class TargetModel(ABC):
         return EntryPoint(self.name, self.trainer, MODELS.group).load()()
 
 
+def model_of(config: MembershipConfig) -> TargetModel:
+    """Returns the description of the target model of a configuration."""
+    model: TargetModel = config.target_model
+    return model
+
+
 class Linear(TargetModel):
     """Linear regression with a squared norm, solved in closed form."""
 
@@ -319,5 +325,5 @@ class Mlp(SharedModel):
 def _private_seconds(config: MembershipConfig, weights: int) -> float:
     """Estimates the core-seconds of one model by DP-SGD: products, noise, draws of batches."""
     batch = config.sample_rate * config.train_size
-    steps = config.target_model.steps(config)
+    steps = model_of(config).steps(config)
     return steps * (weights * (batch * 6 * _MULTIPLY + _NOISE) + _BATCH)
