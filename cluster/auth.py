@@ -80,7 +80,20 @@ def read_private(path: Path) -> bytes:
     except OSError as error:
         raise SecretError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        _check_status(path, os.fstat(handle))
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise SecretError(f"{path} is not a plain file")
+        if status.st_uid not in (os.geteuid(), 0):
+            raise SecretError(
+                f"{path} belongs to user {status.st_uid}, not to this user ({os.geteuid()})",
+                f"make a copy: (umask 077; cp {path} COPY)",
+            )
+        if status.st_mode & _OTHERS:
+            mode = stat.S_IMODE(status.st_mode)
+            raise SecretError(
+                f"{path} holds a secret and other users can access it (mode {mode:04o})",
+                f"chmod 600 {path}",
+            )
         content = os.read(handle, _MAX_BYTES + 1)
     finally:
         os.close(handle)
@@ -112,19 +125,3 @@ def bypass_proxies_for_loopback() -> None:
     listed = [host.strip() for host in hosts.split(",") if host.strip()]
     missing = [host for host in _THIS_MACHINE if host not in listed]
     os.environ[_NO_PROXY] = ",".join([*listed, *missing])
-
-
-def _check_status(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise SecretError(f"{path} is not a plain file")
-    if status.st_uid not in (os.geteuid(), 0):
-        raise SecretError(
-            f"{path} belongs to user {status.st_uid}, not to this user ({os.geteuid()})",
-            f"make a copy: (umask 077; cp {path} COPY)",
-        )
-    if status.st_mode & _OTHERS:
-        mode = stat.S_IMODE(status.st_mode)
-        raise SecretError(
-            f"{path} holds a secret and other users can access it (mode {mode:04o})",
-            f"chmod 600 {path}",
-        )

@@ -30,7 +30,6 @@ _OWN = {"CPU", "GPU", "memory", "object_store_memory"}
 # Ray's default of 15 would give background processes of niceness 19 a third of a worker's share.
 _WORKER_NICENESS = {"RAY_worker_niceness": "5"}
 # Ray gives its processes 30 seconds to start, which are too few at times on a busy machine.
-_START_ATTEMPTS = 3
 _SLOW_START = "timed out during startup"
 # Seconds between a driver's attempts to reach a head, each of 40 s; Ray's default is 20 attempts.
 _ATTEMPTS = "RAY_gcs_server_port_wait_time_s"
@@ -189,28 +188,23 @@ def check_address(address: str | None) -> str | None:
     """
     if address is None:
         return None
-    head = _find_own_address() if address == AUTO else address
-    try:
-        check_head(head, is_own=address == AUTO)
-    except ConnectError as error:
-        if address != AUTO:
-            raise
-        raise ConnectError(f"{AUTO} is {head} on this machine: {error}") from error
-    return head
-
-
-def _find_own_address() -> str:
-    """Address of the Ray that this machine is a part of, from where `ray.init` reads it."""
-    if address := os.environ.get("RAY_ADDRESS"):
+    if address != AUTO:
+        check_head(address)
         return address
+    # The Ray that this machine is a part of, from where `ray.init` reads it.
     path = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
     try:
-        return path.read_text().strip()
+        head = os.environ.get("RAY_ADDRESS") or path.read_text().strip()
     except OSError as error:
         raise UnreachableError(
             f"this machine runs no Ray that was started by `ray start` ({path}: {error.strerror}); "
             "if it does, give the head's HOST:PORT"
         ) from error
+    try:
+        check_head(head, is_own=True)
+    except ConnectError as error:
+        raise ConnectError(f"{AUTO} is {head} on this machine: {error}") from error
+    return head
 
 
 def local_machine() -> Machine:
@@ -226,16 +220,15 @@ def alive_nodes() -> list[dict[str, Any]]:
     return [node for node in nodes if node["Alive"]]
 
 
-def _start(undo: ExitStack, cpus: int | None, dashboard: bool) -> str:
+def _start(undo: ExitStack, cpus: int | None, dashboard: bool, attempts: int = 3) -> str:
     """Starts a Ray, in several attempts; returns the address of its dashboard."""
-    for _ in range(_START_ATTEMPTS - 1):
-        try:
-            return _start_once(undo, cpus, dashboard)
-        except Exception as error:  # Ray raises no type of its own here
-            if _SLOW_START not in str(error):
-                raise
-            _warn("Ray did not start within 30 seconds; is this machine busy? Starting it again.")
-    return _start_once(undo, cpus, dashboard)
+    try:
+        return _start_once(undo, cpus, dashboard)
+    except Exception as error:  # Ray raises no type of its own here
+        if _SLOW_START not in str(error) or attempts == 1:
+            raise
+    _warn("Ray did not start within 30 seconds; is this machine busy? Starting it again.")
+    return _start(undo, cpus, dashboard, attempts - 1)
 
 
 def _start_once(undo: ExitStack, cpus: int | None, dashboard: bool) -> str:
@@ -264,7 +257,7 @@ def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> str:
     """Joins a Ray; returns the address of its dashboard."""
     has_token = uses_token() and bool(os.environ.get(MODE) or read_token())
     if not has_token and is_remote(head) and not is_own:
-        _warn_of_no_token(head)
+        _warn_once(f"{MODE}={WITHOUT_TOKEN}: every user who reaches {head} can run code there.")
     undo.enter_context(_authentication({MODE: WITH_TOKEN if has_token else WITHOUT_TOKEN}))
     undo.enter_context(ray_internals.without_messages())
     undo.enter_context(_warn_of_silence(head, advice))
@@ -294,21 +287,11 @@ def _warn_of_silence(head: str, advice: str) -> AbstractContextManager[None]:
     return monitor_head(head, read_token() if uses_token() else None, warn)
 
 
-@cache  # once per process
-def _warn_of_no_token(head: str) -> None:
-    _warn(f"{MODE}={WITHOUT_TOKEN}: every user who reaches {head} can run code there.")
-
-
-@cache  # once per process
-def _warn_of_no_authentication() -> None:
-    _warn(
-        f"Ray {ray.__version__} cannot be made to require a token: every user who reaches it, on "
-        "this machine for a Ray on loopback, can run code in it"
-    )
-
-
 def _warn(text: str) -> None:
     print(f"Warning: {text}", file=sys.stderr, flush=True)
+
+
+_warn_once = cache(_warn)
 
 
 def _head_address() -> str:
@@ -387,7 +370,10 @@ def _authentication(values: Mapping[str, str]) -> Iterator[None]:
     try:
         with _environment(values):
             if not ray_internals.reload_authentication() and values[MODE] == WITH_TOKEN:
-                _warn_of_no_authentication()
+                _warn_once(
+                    f"Ray {ray.__version__} cannot be made to require a token: every user who "
+                    "reaches it, on this machine for a Ray on loopback, can run code in it"
+                )
             yield
     finally:
         ray_internals.reload_authentication()

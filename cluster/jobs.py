@@ -265,13 +265,21 @@ def _job(job_id: str, entry: Mapping[str, Any]) -> Job:
 
 
 def _describe_failure(address: str, error: Exception) -> str:
+    root: BaseException = error
+    while (inner := root.__cause__ or root.__context__) is not None:
+        root = inner
+    text = getattr(root, "strerror", None) or str(root)
+    # A malformed proxy address may hold a password.
+    cause = text.rstrip(".") if text and "@" not in text else type(root).__name__
+    if isinstance(root, BadStatusLine) and not isinstance(root, RemoteDisconnected):
+        cause = "the server there does not speak HTTP"
     if isinstance(error, requests.exceptions.SSLError):
         return (
-            f"no trusted connection to {address}: {_root_cause(error)}. Name the certificate of "
+            f"no trusted connection to {address}: {cause}. Name the certificate of "
             "the authority in REQUESTS_CA_BUNDLE, or use http:// if the server has no TLS"
         )
     return (
-        f"no Ray job server answers at {address}: {_root_cause(error)}. Check the address (port "
+        f"no Ray job server answers at {address}: {cause}. Check the address (port "
         "8265 of the head by default), that the head runs, and that this machine reaches it; use "
         f"an SSH tunnel if the job server listens on loopback only{_proxy_hint(address)}"
     )
@@ -286,14 +294,3 @@ def _proxy_hint(address: str) -> str:
         ". The request went through the proxy of the environment (http_proxy and the like); set "
         f"NO_PROXY={host} to bypass it"
     )
-
-
-def _root_cause(error: BaseException) -> str:
-    """Text of the innermost error in a chain of causes."""
-    while (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
-    if isinstance(error, BadStatusLine) and not isinstance(error, RemoteDisconnected):
-        return "the server there does not speak HTTP"
-    text = getattr(error, "strerror", None) or str(error)
-    # A malformed proxy address may hold a password.
-    return text.rstrip(".") if text and "@" not in text else type(error).__name__

@@ -68,12 +68,18 @@ def on_every_node(
     _, late = ray.wait(list(tasks.values()), num_returns=len(tasks), timeout=seconds)
     for task in late:
         ray.cancel(task, force=True)
-    return {
-        machine: NoAnswer(f"no answer within {seconds:g} s", True)
-        if task in late
-        else _result(task)
-        for machine, task in tasks.items()
-    }
+    answers: dict[Machine, T | NoAnswer] = {}
+    for machine, task in tasks.items():
+        if task in late:
+            answers[machine] = NoAnswer(f"no answer within {seconds:g} s", True)
+            continue
+        try:
+            answers[machine] = ray.get(task, timeout=_FETCH_SECONDS)
+        except RayError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            reason = lines[-1] if lines else "it failed without a reason"
+            answers[machine] = NoAnswer(reason, is_lost=not isinstance(error, RayTaskError))
+    return answers
 
 
 def node_names(machines: Iterable[Machine]) -> dict[Machine, str]:
@@ -112,12 +118,3 @@ def _call(function: Callable[..., T], *args: object) -> T | NoAnswer:
         return function(*args)
     except Exception as error:  # one node's failure must not hide the answers of others
         return NoAnswer(f"{type(error).__name__}: {error}")
-
-
-def _result(task: Any) -> Any:
-    try:
-        return ray.get(task, timeout=_FETCH_SECONDS)
-    except RayError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = lines[-1] if lines else "it failed without a reason"
-        return NoAnswer(reason, is_lost=not isinstance(error, RayTaskError))

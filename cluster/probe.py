@@ -13,13 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from cluster.auth import MODE, WITH_TOKEN, WITHOUT_TOKEN, is_loopback, read_token, uses_token
 from cluster.errors import ConnectError, UnreachableError
-
-if TYPE_CHECKING:
-    import grpc
 
 ProbeResult = Literal["accepted", "rejected", "foreign", "silent", "unknown"]
 
@@ -55,10 +52,29 @@ def check_head(address: str, is_own: bool = False) -> None:
         ConnectError: If the address has another form, nothing or something else listens there, it
             does not answer in time, only one side uses TLS, or the token is missing or wrong.
     """
-    host, port = _parse(address)
-    token = _find_token(address, is_own)
+    if "://" in address:
+        raise ConnectError(
+            f"{address.partition('://')[0]}:// is the address of another server of the cluster. On "
+            f"a machine of the cluster give the head's HOST:6379 or {AUTO}; from elsewhere submit "
+            "a job to the job server at http://HEAD:8265"
+        )
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not (host and port.isascii() and port.isdigit()):
+        raise ConnectError(f"an address must be HOST:PORT or {AUTO}; got {address!r}")
+    if ":" in host and not address.startswith("["):
+        raise ConnectError(f"an address of IPv6 must be [HOST]:PORT; got {address!r}")
+    token = read_token() if uses_token() else None
+    if uses_token() and token is None and is_remote(address) and not is_own:
+        raise ConnectError(
+            f"{address} is another machine, and no token is set for it: put the cluster's token "
+            "into ~/.ray/auth_token (chmod 600) or RAY_AUTH_TOKEN. For a cluster without one, "
+            "create it with `(umask 077; ray get-auth-token --generate > /dev/null)` and start all "
+            f"nodes with it and {MODE}={WITH_TOKEN}; or set {MODE}={WITHOUT_TOKEN} on a network "
+            "that only trusted users can reach"
+        )
     try:
-        socket.create_connection((host, port), _CONNECT_SECONDS).close()
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:  # ValueError: a malformed host name
         raise UnreachableError(f"no Ray answers at {address}: {error}") from error
     result = probe(address, token, _ANSWER_SECONDS)
@@ -70,9 +86,8 @@ def check_head(address: str, is_own: bool = False) -> None:
     if result == "foreign":
         raise ConnectError(
             f"the server at {address} is not the head of a Ray, whose address is HOST:6379 by "
-            f"default, or the two sides do not agree on TLS: {_TLS} is "
-            f"{'set' if _uses_tls() else 'not set'} here, and must be, with "
-            f"{', '.join(_TLS_FILES)}, as on the cluster's nodes"
+            f"default, or one side alone uses TLS: set {_TLS} and {', '.join(_TLS_FILES)} here as "
+            "on the cluster's nodes"
         )
     if result == "rejected":
         fault = "rejects this token" if token else "requires a token, and none is set"
@@ -92,12 +107,24 @@ def probe(address: str, token: str | None, seconds: float) -> ProbeResult:
         in time.
 
     Raises:
-        ConnectError: If Ray is to use TLS and one of its files cannot be read.
+        ConnectError: If Ray is to use TLS and its files cannot be read.
     """
     import grpc  # only commands that join a cluster need it
 
+    options = [("grpc.enable_http_proxy", int(os.environ.get(_USE_PROXY, "0") in ("1", "true")))]
     metadata = [("authorization", f"Bearer {token}")] if token else []
-    with _channel(address) as channel:
+    channel = grpc.insecure_channel(address, options)
+    if os.environ.get(_TLS, "0").lower() in ("1", "true"):
+        try:
+            files = [Path(os.environ[name]).read_bytes() for name in _TLS_FILES]
+        except (KeyError, OSError) as error:
+            names = ", ".join(_TLS_FILES)
+            raise ConnectError(
+                f"{_TLS} is set, and {names} must name its files: {error}"
+            ) from error
+        credentials = grpc.ssl_channel_credentials(files[0], files[2], files[1])
+        channel = grpc.secure_channel(address, credentials, options)
+    with channel:
         # A gRPC deadline is a time of day, and clocks may jump.
         call = channel.unary_unary(_METHOD).future(b"", metadata=metadata)
         try:
@@ -152,64 +179,4 @@ def monitor_head(
 
 def is_remote(address: str) -> bool:
     """Returns whether an address is not on this machine's loopback interface."""
-    return not is_loopback(_split_address(address)[0])
-
-
-def _split_address(address: str) -> tuple[str, str]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), port
-
-
-def _parse(address: str) -> tuple[str, int]:
-    if "://" in address:
-        raise ConnectError(
-            f"{address.partition('://')[0]}:// is the address of another server of the cluster. On "
-            f"a machine of the cluster give the head's HOST:6379 or {AUTO}; from elsewhere submit "
-            "a job to the job server at http://HEAD:8265"
-        )
-    host, port = _split_address(address)
-    if not (host and port.isascii() and port.isdigit()):
-        raise ConnectError(f"an address must be HOST:PORT or {AUTO}; got {address!r}")
-    if ":" in host and not address.startswith("["):
-        raise ConnectError(f"an address of IPv6 must be [HOST]:PORT; got {address!r}")
-    return host, int(port)
-
-
-def _find_token(address: str, is_own: bool) -> str | None:
-    """Token to join with; None where none is set and none is needed."""
-    if not uses_token():
-        return None
-    token = read_token()
-    if token is None and is_remote(address) and not is_own:
-        raise ConnectError(
-            f"{address} is another machine, and no token is set for it: put the cluster's token "
-            "into ~/.ray/auth_token (chmod 600) or RAY_AUTH_TOKEN. For a cluster without one, "
-            "create it with `(umask 077; ray get-auth-token --generate > /dev/null)` and start all "
-            f"nodes with it and {MODE}={WITH_TOKEN}; or set {MODE}={WITHOUT_TOKEN} on a network "
-            "that only trusted users can reach"
-        )
-    return token
-
-
-def _uses_tls() -> bool:
-    return os.environ.get(_TLS, "0").lower() in ("1", "true")
-
-
-def _channel(address: str) -> grpc.Channel:
-    import grpc
-
-    options = [("grpc.enable_http_proxy", int(os.environ.get(_USE_PROXY, "0") in ("1", "true")))]
-    if not _uses_tls():
-        return grpc.insecure_channel(address, options)
-    contents = []
-    for variable in _TLS_FILES:
-        path = os.environ.get(variable)
-        if not path:
-            raise ConnectError(f"{_TLS} is set, and {variable} is not: Ray needs all three files")
-        try:
-            contents.append(Path(path).read_bytes())
-        except OSError as error:
-            raise ConnectError(f"{variable}={path}: {error.strerror}") from error
-    authority, certificate, key = contents
-    credentials = grpc.ssl_channel_credentials(authority, key, certificate)
-    return grpc.secure_channel(address, credentials, options)
+    return not is_loopback(address.rpartition(":")[0])

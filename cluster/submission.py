@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
@@ -146,7 +146,12 @@ def run_command(
                     f"the cluster at {client.address} did not answer within {timeout:g} s "
                     f"({last_line(job.message)})"
                 )
-        return _output(client.log(job_id), mark)
+        log = client.log(job_id)
+        before, begin, rest = log.partition(f"\n{mark} begin\n")
+        stdout, end, after = rest.rpartition(f"\n{mark} end ")
+        if not begin or not end:
+            raise JobError(f"the cluster's command failed: {last_line(log) or 'its log is empty'}")
+        return CommandOutput(int(after.partition("\n")[0]), stdout, before)
     except BaseException:
         with suppress(ClusterError):
             client.stop(job_id)
@@ -185,20 +190,16 @@ def _archive_files(spec: JobSpec) -> Iterator[tuple[str, bytes]]:
             is_hidden = any(part.startswith((".", "__pycache__")) for part in relative.parts)
             if path.is_file() and path.suffix != ".pyc" and not is_hidden:
                 yield f"{package}/{relative.as_posix()}", path.read_bytes()
-    if spec.distribution is not None:
-        yield from _metadata_files(spec.distribution)
-
-
-def _metadata_files(name: str) -> Iterator[tuple[str, bytes]]:
+    if spec.distribution is None:
+        return
     try:
-        installed: Distribution = distribution(name)
+        installed = distribution(spec.distribution)
     except PackageNotFoundError:
         return  # a checkout that was never installed
-    folder = f"{name.replace('-', '_')}-{installed.version}.dist-info"
+    directory = f"{spec.distribution.replace('-', '_')}-{installed.version}.dist-info"
     for part in _METADATA_FILES:
-        content = installed.read_text(part)
-        if content is not None:
-            yield f"{folder}/{part}", content.encode()
+        if (text := installed.read_text(part)) is not None:
+            yield f"{directory}/{part}", text.encode()
 
 
 def _entrypoint(spec: JobSpec) -> str:
@@ -218,12 +219,3 @@ def _start(client: JobClient, spec: JobSpec, entrypoint: str, job_id: str | None
         environment=spec.environment,
         metadata=spec.metadata,
     )
-
-
-def _output(log: str, mark: str) -> CommandOutput:
-    """Finds a command's standard output between the marks in its job's log."""
-    before, begin, rest = log.partition(f"\n{mark} begin\n")
-    stdout, end, after = rest.rpartition(f"\n{mark} end ")
-    if not begin or not end:
-        raise JobError(f"the cluster's command failed: {last_line(log) or 'its log is empty'}")
-    return CommandOutput(int(after.partition("\n")[0]), stdout, before)

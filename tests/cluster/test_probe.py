@@ -103,16 +103,6 @@ def tls(folder: Path) -> ssl.SSLContext:
     return made
 
 
-def use_tls(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setenv("RAY_USE_TLS", "1")
-    for name, file in (
-        ("SERVER_CERT", "tls.crt"),
-        ("SERVER_KEY", "tls.key"),
-        ("CA_CERT", "ca.crt"),
-    ):
-        monkeypatch.setenv(f"RAY_TLS_{name}", str(folder / file))
-
-
 def refusal(address: str) -> str:
     began = time.monotonic()
     with pytest.raises(cluster.ConnectError) as refused:
@@ -144,37 +134,25 @@ def test_an_unknown_mode_is_refused(mode: str, monkeypatch: pytest.MonkeyPatch) 
     assert f"got {mode!r}" in refusal("127.0.0.1:1")
 
 
-@pytest.mark.parametrize("missing", ["RAY_TLS_CA_CERT", "RAY_TLS_SERVER_KEY"])
-def test_the_files_of_tls_must_exist(
-    missing: str, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_tls(monkeypatch, certificates)
-    monkeypatch.setenv(missing, str(tmp_path / "none"))
-    with listening() as address:
-        assert refusal(address) == f"{missing}={tmp_path}/none: No such file or directory"
-        monkeypatch.delenv(missing)
-        assert f"{missing} is not" in refusal(address)
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "host:port", "127.0.0.1:99999"])
 def test_an_address_without_a_ray_fails_within_seconds(address: str) -> None:
     assert address in refusal(address)
 
 
 @pytest.mark.parametrize("server_uses_tls", [False, True])
-@pytest.mark.parametrize("client_uses_tls", [False, True])
-def test_a_server_of_another_kind_or_with_other_tls_is_recognised(
-    server_uses_tls: bool,
-    client_uses_tls: bool,
-    certificates: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_server_of_another_kind_or_with_tls_is_recognised(
+    server_uses_tls: bool, certificates: Path
 ) -> None:
-    if client_uses_tls:
-        use_tls(monkeypatch, certificates)
     with listening(tls(certificates) if server_uses_tls else None) as address:
         message = refusal(address)
     assert "is not the head of a Ray" in message
-    assert f"RAY_USE_TLS is {'set' if client_uses_tls else 'not set'} here" in message
+    assert "set RAY_USE_TLS" in message
+
+
+def test_the_files_of_tls_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    with listening() as address:
+        assert "RAY_TLS_CA_CERT" in refusal(address)
 
 
 @pytest.mark.slow
