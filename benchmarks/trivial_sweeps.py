@@ -116,12 +116,11 @@ def main() -> None:
 
 def _run(order: Order, folder: str, address: str | None) -> None:
     from sweeps.engine.executor import execute
-    from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
+    from sweeps.engine.progress import ProgressTracker, SweepCounter
     from sweeps.engine.scheduler import run_pending_packs
     from sweeps.engine.signals import catch_stop_signals
     from sweeps.engine.sweep_run import SweepRun
     from sweeps.store.lease import acquire_lease
-    from sweeps.store.reuse import ReusedSweeps
 
     planned = _plan(order)
     if order.tracking_uri is not None:
@@ -139,8 +138,7 @@ def _run(order: Order, folder: str, address: str | None) -> None:
                 ledger=own,
                 lease=lease,
                 stop=stop,
-                tracker=ProgressTracker(counter, PlannedWork.from_plan(planned)),
-                reused=ReusedSweeps(own),
+                tracker=ProgressTracker(counter),
                 address=address,
                 resume_command="",
             )

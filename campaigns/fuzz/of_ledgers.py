@@ -89,7 +89,7 @@ def packs(folder: Path) -> Target:
 def failures(folder: Path) -> Target:
     """A record of a failed pack."""
     ledger = Ledger(str(folder), "sweep")
-    ledger.write_failure("whole", {"members": [["p9", 0]], "reason": "no memory"})
+    ledger.write_failure("whole", [("p9", 0)], "no memory")
     place = folder / "sweep" / "failures" / "made.json"
     valid = json.dumps({"members": [["p0", 0], ["p0", 1]], "reason": "r", "details": "d"}).encode()
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from privnets.contract import Direction
 from privnets.statistics.estimates import Estimate
 from sweeps.planning.plan import Plan
-from sweeps.store.checkpoints import ReplicateKey
+from sweeps.store.codec import ReplicateKey
 
 # Objectives are scaled so that the points of a rung span [0, 1]; volume is measured up to here.
 _REFERENCE: Final = 1.1

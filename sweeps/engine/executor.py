@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,15 @@ from privnets.credentials import redact
 from sweeps.analysis.pareto import states_problem
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, display_progress, line_display
-from sweeps.engine.progress import PlannedWork, ProgressTracker, SweepCounter
-from sweeps.engine.scheduler import copy_reused, run_pending_packs
+from sweeps.engine.progress import ProgressTracker, SweepCounter
+from sweeps.engine.scheduler import run_pending_packs
 from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.engine.sweep_run import SweepRun
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.node_data import check_data_on_nodes
 from sweeps.planning.pending import pending_replicates
-from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
+from sweeps.planning.plan import Plan, make_plan, set_budget
 from sweeps.publishing.background import BackgroundPublisher, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.display import DisplayedResult
@@ -46,13 +45,8 @@ from sweeps.store.filesystem import (
 )
 from sweeps.store.lease import acquire_lease
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import (
-    Manifest,
-    choose_tracking_uri,
-    read_manifest,
-    write_manifest,
-)
-from sweeps.store.reuse import ReusedSweeps, find_sources, record_sources, recorded_sources
+from sweeps.store.manifest import choose_tracking_uri, read_manifest
+from sweeps.store.reuse import find_sources
 from sweeps.study.loader import load
 from sweeps.study.spec import Study
 
@@ -239,33 +233,30 @@ def execute(
     """
     ledger, uri = Ledger(storage, sweep), tracking.resolve_uri(tracking_uri)
     command = command or f"sweeps run {plan.study.name}"
-    manifest_of = partial(
-        prepare_manifest, ledger, command=command, tracking_uri=uri, extends=extends
-    )
+    started_by: Any = {"command": command, "tracking_uri": uri, "extends": extends}
     bypass_proxies_for_loopback()
-    manifest_of(plan)
-    plan = add_recorded_asks(plan, ledger)
+    prepare_manifest(ledger, plan, **started_by)
     _check(plan, ledger, uri, address, reuse)
     objectives = {} if any(map(states_problem, plan.study.space)) else plan.objectives
     counter = SweepCounter(ledger, plan.seed_rule, objectives, plan.study.constraints)
-    tracker = ProgressTracker(counter, PlannedWork.from_plan(plan), [on_progress])
+    tracker = ProgressTracker(counter, [on_progress])
     with (
         catch_stop_signals(tracker.announce_stop) as stop,
         acquire_lease(ledger.directory) as lease,
     ):
         ledger = Ledger(storage, sweep, lease.directory.run_id)
-        plan, reused = _begin(plan, ledger, manifest_of(plan), reuse)  # others may have written
         run = SweepRun(
             plan=plan,
             ledger=ledger,
             lease=lease,
             stop=stop,
             tracker=tracker,
-            reused=reused,
             address=address,
             resume_command=resume_command or f"sweeps resume {sweep}",
             on_dashboard=on_dashboard,
         )
+        # Again, as another driver may have written since.
+        run.begin(prepare_manifest(ledger, run.plan, **started_by), find_sources(reuse, ledger))
         ledger.log(command)
         with _logging_errors(ledger), start_publisher(ledger, uri) as publisher:
             show = (lease.update, line_display(ledger.log))
@@ -274,17 +265,19 @@ def execute(
                 result, has_report = _summarise(run)
                 published = _publish(run, publisher)
             result = result or DisplayedResult.read(ledger)
-            _log_end(run, result)
-    problems = [*tracker.problems, *([lease.problem] if lease.problem else [])]
+            # Readers that follow the log stop at the last heartbeat, which comes after this.
+            state = "stopped" if lease.phase == "stopped" else "ended"
+            counts = ", ".join(f"{count} {name}" for name, count in result.counts.items())
+            ledger.log("\n".join([f"{state}: {counts}", *_problems(run)]))
     return RunOutcome(
         result,
         published,
         {**result.failures, **run.failures},  # a full disk keeps some out of the storage
         stop.signal,
-        tuple(problems),
+        _problems(run),
         run.is_budget_spent,
         tracker.has_packs,
-        (reused.copied, reused.available) if reuse or reused.copied else None,
+        (run.reused.copied, run.reused.available) if reuse or run.reused.copied else None,
         has_report,
     )
 
@@ -307,16 +300,6 @@ def _check(
         # Ray ends a driver whose cluster goes away, so this connection is closed at once.
         with connect(address, advice="Nothing was started: run the command again."):
             check_data_on_nodes(plan)
-
-
-def _begin(
-    plan: Plan, ledger: Ledger, manifest: Manifest, reuse: Sequence[str]
-) -> tuple[Plan, ReusedSweeps]:
-    """Writes the manifest; copies what other sweeps have, of those that it names as well."""
-    sources = find_sources(reuse, ledger)
-    manifest = record_sources(manifest, sources)
-    write_manifest(ledger, manifest)
-    return copy_reused(plan, ledger, [*sources, *recorded_sources(manifest, ledger)])
 
 
 @contextmanager
@@ -373,12 +356,9 @@ def _publish(run: SweepRun, publisher: BackgroundPublisher) -> PublishOutcome:
     return outcome
 
 
-def _log_end(run: SweepRun, result: DisplayedResult) -> None:
-    """Logs the outcome; readers that follow the log stop at the last heartbeat, which follows."""
-    state = "stopped" if run.lease.phase == "stopped" else "ended"
-    counts = ", ".join(f"{count} {name}" for name, count in result.counts.items())
-    problems = [*run.tracker.problems, *([run.lease.problem] if run.lease.problem else [])]
-    run.ledger.log("\n".join([f"{state}: {counts}", *problems]))
+def _problems(run: SweepRun) -> tuple[str, ...]:
+    """Problems that did not end the run, in words."""
+    return (*run.tracker.problems, *([run.lease.problem] if run.lease.problem else []))
 
 
 def new_sweep_name(storage: str, study: str) -> str:

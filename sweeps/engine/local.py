@@ -164,10 +164,8 @@ class _Run:
                     packs.extend(pack.halves())
                     continue
                 outcome.failures[pack.pack_id] = reason = describe_failure(error)
-                members = [[r.point_id, r.seed] for r in pack.replicates]
                 details = traceback.format_exc()
-                failure = {"reason": reason, "members": members, "details": details}
-                self.ledger.write_failure(pack.pack_id, failure)
+                self.ledger.write_failure(pack.pack_id, pack.keys, reason, details)
         return outcome
 
     def _train_pack(self, pack: Pack, outcome: LocalTraining) -> bool:

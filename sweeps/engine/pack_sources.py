@@ -14,6 +14,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -25,7 +26,7 @@ from sweeps.analysis.pareto import meets_constraints, pareto_front
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, PlannedReplicate, ask_size
 from sweeps.store.asks import AskRecord, write_ask
-from sweeps.store.checkpoints import ReplicateKey
+from sweeps.store.codec import ReplicateKey
 from sweeps.store.ledger import Ledger
 from sweeps.study.search import SEARCHES, Search, SearchResult
 from sweeps.study.search_space import Proposal
@@ -159,11 +160,11 @@ class SearchedPacks(PackSource):
 
     def _next_kind(self) -> str | None:
         """Purpose of the next ask; None if there is none."""
-        if is_search_over(self.plan):
+        if self.plan.is_complete:
             return None
         asks, spec = self.plan.asks, self.plan.study.search
         has_ended = self._is_exhausted or (bool(asks) and asks[-1].ends_search(spec))
-        has_more = not has_ended and searched_trainings(self.plan) < self.plan.searches
+        has_more = not has_ended and self.plan.searched < self.plan.searches
         return "search" if has_more else "confirm"
 
     def _required_asks(self) -> int:
@@ -182,7 +183,11 @@ class SearchedPacks(PackSource):
             self._replay()
         self._tell(told)
         if kind == "confirm":
-            ask = self.plan.propose("confirm", self._front(), told)
+            # The front that the search estimates, else the front of the means.
+            size = self.plan.study.search.confirmed_points
+            front = self._search.front(size) if size else []
+            front = mean_front(self.plan, self._ledger, size) if front is None else front
+            ask = self.plan.propose("confirm", front, told)
         else:
             proposals = self._propose()
             if not proposals:
@@ -194,7 +199,7 @@ class SearchedPacks(PackSource):
         self.plan = self.plan.grow(ask)
         self._note_members(number, ask)
         finished = self._ledger.finished_replicates()
-        planned = {(r.point_id, r.seed): r for r in self.plan.replicates()}
+        planned = {replicate.key: replicate for replicate in self.plan.replicates()}
         new = [k for k, asked in self._ask_of.items() if asked == number and k not in finished]
         copied = self._copy(new)
         members = [planned[key] for key in new if key not in copied]
@@ -205,7 +210,7 @@ class SearchedPacks(PackSource):
 
     def _propose(self) -> list[Proposal]:
         """Proposals of the next ask: first those that the study enqueues; none ends the search."""
-        study, asked = self.plan.study, searched_trainings(self.plan)
+        study, asked = self.plan.study, self.plan.searched
         limit = study.search.front_tolerance
         if limit is not None and asked >= len(study.search.enqueue):
             uncertainty = self._search.front_uncertainty()
@@ -216,12 +221,6 @@ class SearchedPacks(PackSource):
         self._search.register(enqueued)
         rest = count - len(enqueued)
         return enqueued + (self._search.ask(rest) if rest else [])
-
-    def _front(self) -> list[Proposal]:
-        """Points to confirm: the front that the search estimates, else the front of the means."""
-        size = self.plan.study.search.confirmed_points
-        front = self._search.front(size) if size else []
-        return mean_front(self.plan, self._ledger, size) if front is None else front
 
     def _replay(self) -> None:
         """Replays the recorded asks, before the first new one.
@@ -251,20 +250,8 @@ class SearchedPacks(PackSource):
     def _add_packs(self, packs: Iterable[Pack]) -> None:
         packs = list(packs)
         for pack in packs:
-            keys = [(r.point_id, r.seed) for r in pack.replicates]
-            self._asks_of_packs[pack.pack_id] = {self._ask_of[key] for key in keys}
+            self._asks_of_packs[pack.pack_id] = {self._ask_of[key] for key in pack.keys}
         super()._add_packs(packs)
-
-
-def searched_trainings(plan: Plan) -> int:
-    """Number of trainings by which an adaptive search has looked for the front so far."""
-    return sum(len(ask.seeds) for ask in plan.asks if ask.kind == "search")
-
-
-def is_search_over(plan: Plan) -> bool:
-    """Whether a plan grows no more."""
-    is_over = bool(plan.asks) and plan.asks[-1].ends(plan.study.search)
-    return is_over or not plan.is_adaptive
 
 
 def ask_results(plan: Plan, ledger: Ledger, ask: AskRecord) -> list[SearchResult]:
@@ -277,17 +264,15 @@ def ask_results(plan: Plan, ledger: Ledger, ask: AskRecord) -> list[SearchResult
     results = []
     for index, proposal in enumerate(ask.proposals):
         point_id, seed = ask.point_ids[index], ask.seeds[index]
-        point, reason = points.get(point_id), ask.refusals.get(index, "its pack failed")
-        own = [] if point is None else [r for r in point.replicates if r.seed == seed]
-        replicate = own[0] if own else Replicate(seed, {}, failure=reason)
-        config = {} if point is None else point.config
-        trained = TradeoffPoint(point_id, plan.study.experiment, config, (replicate,))
+        point = points.get(point_id, TradeoffPoint(point_id, plan.study.experiment, {}, ()))
+        own = [replicate for replicate in point.replicates if replicate.seed == seed]
+        reason = "" if own else ask.refusals.get(index, "its pack failed")
+        trained = replace(point, replicates=tuple(own))
         if own and is_flagged(points_frame([trained], plan.study.name)).any():
-            replicate = Replicate(seed, {}, failure="it has a raised flag")
-        experiment = plan.study.experiment
-        results.append(
-            SearchResult(proposal, TradeoffPoint(point_id, experiment, config, (replicate,)))
-        )
+            reason = "it has a raised flag"
+        if reason:
+            trained = replace(point, replicates=(Replicate(seed, {}, failure=reason),))
+        results.append(SearchResult(proposal, trained))
     return results
 
 
@@ -305,7 +290,7 @@ def mean_front(plan: Plan, ledger: Ledger, size: int) -> list[Proposal]:
     for point in ledger.read_points():
         own = tuple(r for r in point.replicates if r.seed not in plan.confirming_seeds)
         if own and point.point_id in proposals:
-            searched.append(TradeoffPoint(point.point_id, point.experiment, point.config, own))
+            searched.append(replace(point, replicates=own))
     frame = points_frame(searched, plan.study.name)
     if not set(plan.objectives) <= set(frame.columns):
         return []

@@ -20,7 +20,8 @@ from privnets.points import Replicate, TradeoffPoint
 from privnets.references.user_files import describe_error, is_memory_limited
 from sweeps.engine.early_stopping import StoppingRule, dominated_points
 from sweeps.planning.packing import Pack
-from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpoint_label
+from sweeps.store.checkpoints import Checkpoint, checkpoint_label
+from sweeps.store.codec import ReplicateKey
 from sweeps.store.lease import RunSupersededError
 from sweeps.store.ledger import Ledger
 
@@ -83,7 +84,7 @@ class PackTrainer:
         self._checkpoint_seconds = checkpoint_seconds
         self._saved_at = time.monotonic()
         self._configs: dict[ReplicateKey, ExperimentConfig] = {
-            (r.point_id, r.seed): r.config for r in pack.replicates
+            replicate.key: replicate.config for replicate in pack.replicates
         }
         self._points: dict[ReplicateKey, TradeoffPoint] = {}
         self._stage: Stage | None = None

@@ -149,11 +149,11 @@ class PlannedWork:
         budget: Budget of the run; see `SearchSpec.budget`.
     """
 
-    points: int
-    trainings: int
-    planned: int
-    resources: Resources
-    budget: int | str | None
+    points: int = 0
+    trainings: int = 0
+    planned: int = 0
+    resources: Resources = field(default_factory=Resources)
+    budget: int | str | None = None
 
     @classmethod
     def from_plan(cls, plan: Plan) -> PlannedWork:
@@ -171,16 +171,16 @@ class ProgressTracker:
 
     Attributes:
         counter: Counts the points of the ledger.
-        work: Work of the sweep, as its plan is now.
         displays: Functions that show progress; one that fails is not called again.
+        work: Work of the sweep, as its plan is now.
         activity: Preparation in progress, in words; None while packs are trained.
         machines: Returns the machines of the cluster that are alive.
         trained_before: Trainings of the plan that this run found finished or copied.
     """
 
     counter: SweepCounter
-    work: PlannedWork
     displays: list[Display] = field(default_factory=list)
+    work: PlannedWork = field(default_factory=PlannedWork)
     activity: str | None = None
     machines: Callable[[], Sequence[Machine]] = tuple
     trained_before: int = 0

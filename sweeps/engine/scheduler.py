@@ -16,25 +16,13 @@ from sweeps.engine.capacity import (
     slots,
     wait_for_capacity,
 )
-from sweeps.engine.pack_sources import (
-    PackSource,
-    SearchedPacks,
-    is_search_over,
-)
+from sweeps.engine.pack_sources import PackSource, SearchedPacks
 from sweeps.engine.sweep_run import SweepRun
 from sweeps.errors import InputError
 from sweeps.planning.devices import Gpu, usable_gpus
 from sweeps.planning.packing import Pack, make_packs
-from sweeps.planning.pending import (
-    Replicates,
-    pack_costs,
-    pending_packs,
-    pending_replicates,
-)
-from sweeps.planning.plan import Plan, PlannedReplicate, add_recorded_asks
-from sweeps.store.asks import read_asks, write_ask
-from sweeps.store.ledger import Ledger
-from sweeps.store.reuse import ReusedSweeps, finished_points
+from sweeps.planning.pending import Replicates, pack_costs, pending_packs, pending_replicates
+from sweeps.planning.plan import Plan, PlannedReplicate
 
 _GPU_SECONDS = 60.0  # for torch to start and to compute on each GPU
 _NO_GPU = "torch sees none; see `sweeps doctor`"
@@ -45,28 +33,6 @@ class LocalRayDied(BaseException):
 
     It is not an `Exception`, after which Tune would clean up with calls of Ray that hang.
     """
-
-
-def copy_reused(plan: Plan, ledger: Ledger, sources: Sequence[Ledger]) -> tuple[Plan, ReusedSweeps]:
-    """Copies what a sweep lacks from others; a search that has not begun starts from them.
-
-    Returns:
-        The plan with all recorded asks, and the other sweeps.
-
-    Raises:
-        InputError: If the sweep's manifest or asks cannot be read.
-        OSError: If its ledger cannot be written.
-        RunSupersededError: If the run has ended or was taken over.
-    """
-    reused = ReusedSweeps(ledger, [*{(s.storage, s.sweep): s for s in sources}.values()])
-    if plan.is_adaptive and not read_asks(ledger):
-        ask = plan.reuse(point for source in reused.sources for point in finished_points(source))
-        if ask.proposals:
-            write_ask(ledger, 0, ask)  # first, so that each copy belongs to an ask
-    plan = add_recorded_asks(plan, ledger)
-    if reused.sources:
-        reused.copy(pending_replicates(plan, ledger))
-    return plan, reused
 
 
 def run_pending_packs(run: SweepRun) -> None:
@@ -80,7 +46,7 @@ def run_pending_packs(run: SweepRun) -> None:
         Interrupted: If a signal came while Ray was started, or a second one came.
         InputError: If no machine has room for a pack.
     """
-    if not (replicates := pending_replicates(run.plan, run.ledger)) and is_search_over(run.plan):
+    if not (replicates := pending_replicates(run.plan, run.ledger)) and run.plan.is_complete:
         return
     run.tracker.trained_before = run.tracker.work.planned - len(replicates)
     if run.address is None:
@@ -207,13 +173,20 @@ def _make_source(run: SweepRun, machines: Sequence[Machine], replicates: Replica
 
 @contextmanager
 def _open_ray(run: SweepRun) -> Iterator[Connection]:
-    """Joins a cluster or starts a Ray for a block; progress then counts its machines."""
-    tracker = run.tracker
+    """Joins a cluster, or starts a Ray that is as large as packs need, for a block.
+
+    Progress counts its machines. If the cluster's head dies, Ray's message shows how to resume.
+    """
+    tracker, resources = run.tracker, run.plan.study.resources
+    advice = f"What is finished is kept; continue on any cluster with `{run.resume_command}`."
     tracker.activity = "starting Ray" if run.address is None else f"joining Ray at {run.address}"
     with run.stop.interruptible():
-        connection = connect_ray(
-            run.plan, run.address, run.resume_command, dashboard=run.on_dashboard is not None
-        )
+        if run.address is not None:
+            connection = connect(run.address, advice=advice)
+        else:
+            workers = cluster_capacity([local_machine()], resources).workers
+            cpus, dashboard = max(1, math.ceil(resources.pack_cpus * workers)), run.on_dashboard
+            connection = connect(cpus=cpus, advice=advice, dashboard=dashboard is not None)
     tracker.activity = None
     if run.on_dashboard is not None:
         run.on_dashboard(connection.dashboard)
@@ -223,19 +196,3 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
 
     with connection, tracker.watching(machines):
         yield connection
-
-
-def connect_ray(
-    plan: Plan, address: str | None, resume_command: str, *, dashboard: bool = False
-) -> Connection:
-    """Joins a cluster, or starts a Ray that is as large as packs need.
-
-    If the cluster's head dies, Ray's message shows `resume_command`. A Ray that is started has
-    Ray's dashboard if `dashboard` is true.
-    """
-    advice = f"What is finished is kept; continue on any cluster with `{resume_command}`."
-    if address is not None:
-        return connect(address, advice=advice)
-    resources = plan.study.resources
-    cpus = resources.pack_cpus * cluster_capacity([local_machine()], resources).workers
-    return connect(cpus=max(1, math.ceil(cpus)), advice=advice, dashboard=dashboard)

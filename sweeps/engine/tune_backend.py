@@ -138,7 +138,7 @@ class _Worker:
         idle_since: When it became idle.
         deadline: When its pack reaches the study's time limit.
         is_late: Whether it was ended because of that limit.
-        is_leaving: Whether it was told to end.
+        is_leaving: Whether it was told to end, and gets no more packs.
     """
 
     since: float
@@ -215,7 +215,8 @@ class _Workers:
         now = time.monotonic()
         for worker in self._workers.values():
             if worker.deadline is not None and worker.deadline < now:
-                worker.deadline, worker.is_late = None, True
+                # Its pack may just have ended, in a report that Tune has not passed on yet.
+                worker.deadline, worker.is_late, worker.is_leaving = None, True, True
                 ray.kill(worker.handle)
             is_idle = worker.pack is None and now - worker.idle_since > _IDLE_SECONDS
             if self._is_shared and is_idle and worker.handle is not None:

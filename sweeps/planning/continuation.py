@@ -16,7 +16,6 @@ from sweeps.planning.plan import (
     Plan,
     create_manifest,
     make_plan,
-    plan_fingerprints,
     set_budget,
     summarize_plan,
 )
@@ -219,7 +218,7 @@ def extension_obstacles(manifest: Manifest, plan: Plan) -> list[str]:
     reasons = [text for key, text in others.items() if key.startswith(rules)]
     # The files of the study are those that the user named now.
     recorded = make_plan(manifest.study.with_source(plan.study.source))
-    lost = _replicates(recorded) - _replicates(plan)
+    lost = {r.key for r in recorded.replicates()} - {r.key for r in plan.replicates()}
     if lost and not reasons:
         points = len({point_id for point_id, _ in lost})
         reasons = [*smaller, *others.values(), f"{points:,} of its points would not be in it"]
@@ -239,7 +238,7 @@ def _extend(manifest: Manifest, plan: Plan, command: str) -> Manifest:
     updates: dict[str, Any] = {
         "study": plan.study,
         "plan": summarize_plan(plan),
-        "data": plan_fingerprints(plan),
+        "data": dict(plan.data),
     }
     if changes:
         updates["extensions"] = (*manifest.extensions, extension)
@@ -267,10 +266,6 @@ def _advice(manifest: Manifest, plan: Plan) -> str:
     )
 
 
-def _replicates(plan: Plan) -> set[tuple[str, int]]:
-    return {(point.point_id, seed) for point in plan.points for seed in point.seeds}
-
-
 def _version_differences(manifest: Manifest) -> list[str]:
     """Difference between the recorded and the present version of an experiment, in words."""
     name, before = manifest.study.experiment, manifest.plan.experiment_version
@@ -281,12 +276,11 @@ def _version_differences(manifest: Manifest) -> list[str]:
 
 
 def _data_differences(manifest: Manifest, plan: Plan) -> list[str]:
-    current = plan_fingerprints(plan)
-    common = manifest.data.keys() & current.keys()
+    common = manifest.data.keys() & plan.data.keys()
     return [
         f"data set {name!r}, or code of its author, has changed since"
         for name in sorted(common)
-        if manifest.data[name] != current[name]
+        if manifest.data[name] != plan.data[name]
     ]
 
 

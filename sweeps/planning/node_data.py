@@ -32,7 +32,6 @@ def check_data_on_nodes(plan: Plan) -> None:
     Raises:
         InputError: If a node lacks data, or has others under the same name.
     """
-    expected = data_fingerprints(plan.study.experiment, plan.samples)
     study, source = plan.study.to_dict(), plan.study.source
     folder = portable_folder(source.folder)
     answers = on_every_node(local_fingerprints, study, folder, source.file, seconds=LIST_SECONDS)
@@ -40,7 +39,7 @@ def check_data_on_nodes(plan: Plan) -> None:
     lines = []
     for node, answer in answers.items():
         if not isinstance(answer, NoAnswer):
-            others = sorted(name for name in expected if answer.get(name) != expected[name])
+            others = sorted(name for name in plan.data if answer.get(name) != plan.data[name])
             if others:
                 lines.append(
                     f"node {names[node]}: its {', '.join(others)} differs from the driver's"

@@ -18,6 +18,7 @@ from typing import Final, Literal
 import privnets
 from privnets.contract import Cost
 from sweeps.planning.plan import PlannedReplicate
+from sweeps.store.codec import ReplicateKey
 from sweeps.study.spec import Resources
 
 # Overhead of a pack: a trial, a file in the ledger, the removal of a checkpoint.
@@ -47,6 +48,11 @@ class Pack:
     pack_id: str
     experiment: str
     replicates: tuple[PlannedReplicate, ...]
+
+    @property
+    def keys(self) -> list[ReplicateKey]:
+        """Point id and seed of each member."""
+        return [replicate.key for replicate in self.replicates]
 
     @classmethod
     def of(cls, experiment: str, members: Sequence[PlannedReplicate]) -> Pack:

@@ -12,12 +12,8 @@ import privnets
 from privnets.contract import Cost
 from sweeps.planning.packing import Capacity, Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate
-from sweeps.store.checkpoints import (
-    Checkpoint,
-    ReplicateKey,
-    checkpoint_label,
-    checkpointed_packs,
-)
+from sweeps.store.checkpoints import Checkpoint, checkpoint_label, checkpointed_packs
+from sweeps.store.codec import ReplicateKey
 from sweeps.store.ledger import Ledger
 from sweeps.study.spec import budget_trainings
 
@@ -28,8 +24,7 @@ Replicates = Mapping[ReplicateKey, PlannedReplicate]
 def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:
     """Replicates of a plan that are not in the ledger."""
     finished = ledger.finished_replicates()
-    planned = {(r.point_id, r.seed): r for r in plan.replicates()}
-    return {key: replicate for key, replicate in planned.items() if key not in finished}
+    return {r.key: r for r in plan.replicates() if r.key not in finished}
 
 
 def pending_packs(

@@ -19,6 +19,7 @@ from privnets.points import TradeoffPoint
 from sweeps.errors import FieldError, InputError, StudyError
 from sweeps.planning.costs import cost_seconds, planned_trainings
 from sweeps.store.asks import AskKind, AskRecord, read_asks
+from sweeps.store.codec import ReplicateKey
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import (
     Manifest,
@@ -73,6 +74,11 @@ class PlannedReplicate:
     point_config: ExperimentConfig
 
     @property
+    def key(self) -> ReplicateKey:
+        """Its `point_id` and seed."""
+        return self.point_id, self.seed
+
+    @property
     def config(self) -> ExperimentConfig:
         """Configuration with this replicate's seed, made on request to save memory."""
         return self.point_config.model_copy(update={"seed": self.seed})
@@ -111,13 +117,19 @@ class Plan:
         return is_adaptive(self.study)
 
     @property
+    def is_complete(self) -> bool:
+        """Whether it grows no more."""
+        has_ended = bool(self.asks) and self.asks[-1].ends(self.study.search)
+        return has_ended or not self.is_adaptive
+
+    @property
     def trainings(self) -> int:
         """Number of trainings; the largest that it may be, for an adaptive search."""
         planned = sum(len(point.seeds) for point in self.points)
-        search = self.study.search
-        if not self.is_adaptive or (self.asks and self.asks[-1].ends(search)):
+        if self.is_complete:
             return planned
-        return planned + self._later_searches + search.confirmed_points * self.study.replicates
+        confirming = self.study.search.confirmed_points * self.study.replicates
+        return planned + self._later_searches + confirming
 
     @property
     def size(self) -> int:
@@ -129,12 +141,22 @@ class Plan:
         """Number of trainings by which an adaptive search may still look for the front."""
         if self.asks and self.asks[-1].ends_search(self.study.search):
             return 0
-        return max(self.searches - sum(len(a.seeds) for a in self.asks if a.kind == "search"), 0)
+        return max(self.searches - self.searched, 0)
 
     @property
     def searches(self) -> int:
         """Number of trainings by which an adaptive search looks for the front; 0 for others."""
         return (self.study.search.num_points or 0) if self.is_adaptive else 0
+
+    @property
+    def searched(self) -> int:
+        """Number of trainings by which an adaptive search has looked for the front so far."""
+        return sum(len(ask.seeds) for ask in self.asks if ask.kind == "search")
+
+    @cached_property
+    def data(self) -> Mapping[str, str]:
+        """Each data set with the fingerprint of its files here."""
+        return data_fingerprints(self.study.experiment, self.samples)
 
     @property
     def seed_rule(self) -> SeedRule:
@@ -255,8 +277,8 @@ class Plan:
         ids = sorted(point.point_id for point in self.points)
         if self.is_adaptive:
             version = privnets.experiment(self.study.experiment).version
-            fingerprints = sorted(plan_fingerprints(self).items())
-            ids = [json.dumps([version, fingerprints, self.study.settings()], sort_keys=True)]
+            data, settings = sorted(self.data.items()), self.study.settings()
+            ids = [json.dumps([version, data, settings], sort_keys=True)]
         return hashlib.sha256("\n".join([*ids, *map(str, self.seeds)]).encode()).hexdigest()
 
 
@@ -298,7 +320,17 @@ def make_plan(study: Study, num_points: int | None = None, *, data: bool = True)
     if is_adaptive(study):
         first = base + _CONFIRMING_SEEDS
         confirming = range(first, first + study.replicates) if study.search.confirmed_points else ()
-        notes = (*result.notes, _asks_note(study))
+        size, at_once = ask_size(study), study.search.asks_in_flight
+        note = (
+            f"The search proposes {size} point{'s' * (size > 1)} at a time; {at_once} such "
+            f"{'group trains' if at_once == 1 else 'groups train'} at once."
+        )
+        if confirming:
+            note += (
+                f" Then up to {study.search.confirmed_points} points of the front are trained with "
+                f"{study.replicates} fresh seeds each."
+            )
+        notes = (*result.notes, note)
         return replace(plan, seeds=(base,), confirming_seeds=tuple(confirming), notes=notes)
     seeds = tuple(range(base, base + study.replicates))
     experiment = privnets.experiment(study.experiment)
@@ -339,7 +371,7 @@ def create_manifest(plan: Plan, sweep: str, *, command: str, tracking_uri: str) 
         created_at=datetime.now(UTC).replace(microsecond=0),
         study=plan.study,
         plan=summarize_plan(plan),
-        data=plan_fingerprints(plan),
+        data=dict(plan.data),
         tracking_uri=strip_credentials(tracking_uri),
         versions=installed_versions(),
         git_commit=git_commit(),
@@ -389,11 +421,6 @@ def set_budget(study: Study, budget: int | str | None) -> Study:
     return study.model_copy(update={"search": search})
 
 
-def plan_fingerprints(plan: Plan) -> dict[str, str]:
-    """Returns each data set of a plan, with the fingerprint of its files here."""
-    return data_fingerprints(plan.study.experiment, plan.samples)
-
-
 def summarize_plan(plan: Plan) -> PlanSummary:
     """Summarises a plan for the manifest."""
     experiment = privnets.experiment(plan.study.experiment)
@@ -426,17 +453,3 @@ def _points(
 
 def _identity(point: PlannedPoint | str) -> str:
     return "" if isinstance(point, str) else point.point_id
-
-
-def _asks_note(study: Study) -> str:
-    size, at_once = ask_size(study), study.search.asks_in_flight
-    confirmed = study.search.confirmed_points
-    groups = "1 such group trains" if at_once == 1 else f"{at_once} such groups train"
-    proposed = f"{size} point{'s' * (size > 1)} at a time"
-    text = f"The search proposes {proposed}; {groups} at once."
-    if not confirmed:
-        return text
-    return (
-        f"{text} Then up to {confirmed} points of the front are trained with {study.replicates} "
-        "fresh seeds each."
-    )

@@ -16,16 +16,19 @@ from privnets.contract import Experiment
 from privnets.points import TradeoffPoint
 from privnets.registry import package_version
 from sweeps.store.artifacts import write_artifacts
-from sweeps.store.codec import PackFileError, decode_table, encode_points, points_from_tables
+from sweeps.store.codec import (
+    PackFileError,
+    ReplicateKey,
+    decode_table,
+    encode_points,
+    points_from_tables,
+)
 from sweeps.store.filesystem import Directory
 from sweeps.store.lease import check_lease
 from sweeps.store.ledger import Ledger
 
 if TYPE_CHECKING:
     import torch
-
-ReplicateKey = tuple[str, int]
-"""A replicate's `point_id` and seed."""
 
 _POINTS_FILE: Final = "points.parquet"
 _STATE_FILE: Final = "state.safetensors"

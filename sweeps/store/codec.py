@@ -63,6 +63,9 @@ _MAX_TIME: Final = 253402300799.0  # end of the year 9999, Unix seconds
 ColumnFilter = Callable[[str], bool]
 """Whether a column is selected, by its name."""
 
+ReplicateKey = tuple[str, int]
+"""A replicate's `point_id` and seed."""
+
 
 class PackFileError(ValueError):
     """Raised for a file that is damaged, too large, or not a table of points."""
@@ -131,7 +134,7 @@ def _open(content: bytes, read_dictionary: Iterable[str] = ()) -> pq.ParquetFile
     )
 
 
-def replicate_keys(table: pa.Table) -> list[tuple[str, int]]:
+def replicate_keys(table: pa.Table) -> list[ReplicateKey]:
     """The (point_id, seed) of every row of a decoded table."""
     return list(zip(table["point_id"].to_pylist(), table["seed"].to_pylist(), strict=True))
 

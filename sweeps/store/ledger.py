@@ -27,6 +27,7 @@ from sweeps.store.artifacts import write_artifacts
 from sweeps.store.codec import (
     ColumnFilter,
     PackFileError,
+    ReplicateKey,
     decode_table,
     encode_points,
     points_from_tables,
@@ -119,7 +120,7 @@ class Ledger:
         """Ids of the packs in the ledger, readable or not."""
         return [name.removesuffix(".parquet") for name in self._packs.files(".parquet")]
 
-    def finished_replicates(self) -> set[tuple[str, int]]:
+    def finished_replicates(self) -> set[ReplicateKey]:
         """The (point_id, seed) of every replicate in the ledger, which is never trained again.
 
         Whole files are read: a replicate whose curves are damaged is trained again.
@@ -171,14 +172,23 @@ class Ledger:
                 tables = list(pool.map(read, names))
         return [table for table in tables if table is not None]
 
-    def write_failure(self, pack_id: str, failure: Mapping[str, Any]) -> None:
+    def write_failure(
+        self, pack_id: str, members: Iterable[ReplicateKey], reason: str, details: str = ""
+    ) -> None:
         """Records why a pack failed permanently.
+
+        Args:
+            pack_id: Id of the pack.
+            members: Its replicates, by point_id and seed.
+            reason: The reason in a line.
+            details: Text such as a traceback.
 
         Raises:
             OSError: If it cannot be written.
             RunSupersededError: If the run has ended or was taken over.
         """
         check_lease(self.directory)
+        failure = {"reason": reason, "members": [*map(list, members)], "details": details}
         content = json.dumps(failure, indent=1).encode()
         (self.directory / "failures").write(f"{pack_id}.json", content)
 

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from privnets.credentials import redact
 from privnets.points import TradeoffPoint
 from sweeps.errors import InputError
-from sweeps.store.checkpoints import ReplicateKey
-from sweeps.store.codec import replicate_keys
+from sweeps.store.codec import ReplicateKey, replicate_keys
 from sweeps.store.ledger import Ledger, list_sweeps
 from sweeps.store.manifest import Manifest, ReusedSweep, read_manifest, write_manifest
 from sweeps.store.recorded import PREFIX, open_ledger
@@ -166,9 +165,7 @@ class ReusedSweeps:
         write_manifest(self.ledger, manifest.model_copy(update={"reused": tuple(origins)}))
 
 
-def _select(
-    source: Ledger, pack_id: str, wanted: Collection[tuple[str, int]]
-) -> list[TradeoffPoint]:
+def _select(source: Ledger, pack_id: str, wanted: Collection[ReplicateKey]) -> list[TradeoffPoint]:
     """Points of a pack with their wanted replicates that finished and whose files are there."""
     points = []
     for point in source.read_points([pack_id], {point_id for point_id, _ in wanted}):

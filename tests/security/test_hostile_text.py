@@ -59,7 +59,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         points.append(TradeoffPoint(each.point_id, HOSTILE, config, (replicate,)))
     ledger.write_pack("pack", points)
-    ledger.write_failure("lost", {"members": [["p", 0]], "reason": HOSTILE})
+    ledger.write_failure("lost", [("p", 0)], HOSTILE)
     (folder / "hostile" / "ledger" / "bad\x1b[31m.parquet").write_bytes(b"x")
     return folder
 

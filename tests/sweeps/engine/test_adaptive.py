@@ -32,7 +32,7 @@ from sweeps.engine.pack_sources import (
     ask_results,
 )
 from sweeps.engine.progress import SweepCounter
-from sweeps.engine.scheduler import copy_reused
+from sweeps.engine.sweep_run import copy_reused
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.packing import Capacity, Pack, make_packs
@@ -521,7 +521,8 @@ def test_a_reuse_that_was_killed_is_completed_by_the_next_run(tmp_path: Path) ->
     (ask,) = read_asks(ledger)
     result = open_result("s", str(tmp_path))
     assert (result.pending, result.size) == (len(ask.seeds) + 18, len(ask.seeds) + 18)
-    copy_reused(plan, ledger, recorded_sources(read_manifest(ledger), ledger))
+    sources = recorded_sources(read_manifest(ledger), ledger)
+    copy_reused(add_recorded_asks(plan, ledger), ledger, sources)
     assert read_asks(ledger) == [ask]
     assert {*rows(ledger)} == {*zip(ask.point_ids, ask.seeds, strict=True)}
     assert open_result("s", str(tmp_path)).pending == 18
@@ -536,7 +537,7 @@ def test_a_search_that_has_begun_takes_what_it_asks_for_from_other_sweeps(tmp_pa
     source = Ledger(str(tmp_path / "old"), "s")
     write_reusing_manifest(plan, ledger, source)
     write_ask(ledger, 0, expected[0])
-    _, reused = copy_reused(plan, ledger, [source])
+    _, reused = copy_reused(add_recorded_asks(plan, ledger), ledger, [source])
     assert read_asks(ledger) == expected[:1]
     assert {*rows(ledger)} == {*zip(expected[0].point_ids, expected[0].seeds, strict=True)}
 

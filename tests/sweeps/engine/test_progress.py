@@ -62,7 +62,7 @@ def tracker(plan: Plan, ledger: Ledger) -> ProgressTracker:
 
 def make_tracker(plan: Plan, ledger: Ledger) -> ProgressTracker:
     counter = SweepCounter(ledger, plan.seed_rule, plan.objectives)
-    return ProgressTracker(counter, PlannedWork.from_plan(plan))
+    return ProgressTracker(counter, work=PlannedWork.from_plan(plan))
 
 
 def pack_of(name: str) -> Pack:

@@ -204,7 +204,7 @@ def test_workers_of_an_earlier_run_write_nothing(ledger: Ledger) -> None:
         with pytest.raises(RunSupersededError):
             save_checkpoint(superseded)
         with pytest.raises(RunSupersededError):
-            superseded.write_failure("pack", {"reason": "of an earlier run"})
+            superseded.write_failure("pack", [], "of an earlier run")
     assert not (Path(ledger.directory.path) / "artifacts").exists()
     assert not (Path(ledger.directory.path) / "checkpoints").exists()
     assert not (Path(ledger.directory.path) / "failures").exists()

@@ -28,7 +28,7 @@ def ledger(tmp_path: Path) -> Ledger:
         return Replicate(seed, metrics, finished_at=1.0)
 
     ledger = write_sweep(tmp_path / "there", "sweep", plan, replicate_of)
-    ledger.write_failure("lost", {"reason": "r", "members": [["absent", 0]], "details": ""})
+    ledger.write_failure("lost", [("absent", 0)], "r")
     return ledger
 
 
