@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,9 +234,9 @@ def execute(
     """
     ledger, uri = Ledger(storage, sweep), tracking.resolve_uri(tracking_uri)
     command = command or f"sweeps run {plan.study.name}"
-    started_by: Any = {"command": command, "tracking_uri": uri, "extends": extends}
+    manifest_of = partial(prepare_manifest, command=command, tracking_uri=uri, extends=extends)
     bypass_proxies_for_loopback()
-    prepare_manifest(ledger, plan, **started_by)
+    manifest_of(ledger, plan)
     _check(plan, ledger, uri, address, reuse)
     objectives = {} if any(map(states_problem, plan.study.space)) else plan.objectives
     counter = SweepCounter(ledger, plan.seed_rule, objectives, plan.study.constraints)
@@ -256,7 +257,7 @@ def execute(
             on_dashboard=on_dashboard,
         )
         # Again, as another driver may have written since.
-        run.begin(prepare_manifest(ledger, run.plan, **started_by), find_sources(reuse, ledger))
+        run.begin(manifest_of(ledger, plan), find_sources(reuse, ledger))
         ledger.log(command)
         with _logging_errors(ledger), start_publisher(ledger, uri) as publisher:
             show = (lease.update, line_display(ledger.log))
