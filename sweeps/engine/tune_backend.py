@@ -88,7 +88,7 @@ def run_packs(
         folder=portable_folder(study.source.folder),
         memory_limit=study.resources.memory_limit,
     )
-    workers = _Workers(source, run, most)
+    workers = Workers(source, run, most)
     with _quiet_tune(), _state_directory(ledger.directory) as state:
         # Not `Tuner`, which unpickles the errors that it finds on disk.
         tune.run(
@@ -150,7 +150,7 @@ class _Worker:
     is_leaving: bool = False
 
 
-class _Workers:
+class Workers:
     """Workers of a run, by Tune's ids of their trials, and the packs that they train.
 
     Attributes:
@@ -306,7 +306,7 @@ class _Workers:
 class _WorkerSearch(Searcher):
     """Asks Tune for a trial whenever a worker is needed."""
 
-    def __init__(self, workers: _Workers, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, workers: Workers, should_stop: Callable[[], bool]) -> None:
         super().__init__()
         self._workers = workers
         self._should_stop = should_stop
@@ -330,7 +330,7 @@ class _WorkerSearch(Searcher):
 class _TuneCallback(Callback):
     """Passes Tune's events to the workers. An exception in a callback would end the sweep."""
 
-    def __init__(self, workers: _Workers) -> None:
+    def __init__(self, workers: Workers) -> None:
         self._workers = workers
         self._on_notice = signal.getsignal(signal.SIGUSR1)
 
