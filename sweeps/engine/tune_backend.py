@@ -158,6 +158,7 @@ class Workers:
     """
 
     def __init__(self, source: PackSource, run: SweepRun, most: int | None) -> None:
+        """Starts without workers; see `run_packs` for the arguments."""
         self.failure: str | None = None
         self._source = source
         self._run, self._tracker = run, run.tracker

@@ -3,8 +3,8 @@
 Flat columns are read several times faster than nested ones, and they are dense, as the replicates
 of a pack share their metrics. A null means that a replicate lacks the key; NaN is a value.
 
-Files are not trusted. Parquet's page checksums find damage in the columns that are read; a size
-limit refuses a small file that would expand to more than memory; and values are checked.
+Files are not trusted. Parquet's page checksums find damage in the columns that are read, one limit
+bounds the size of their decoded values, and values are checked.
 """
 
 from __future__ import annotations
@@ -53,10 +53,6 @@ _FAMILIES: Final = {
     "curve_values": pa.list_(pa.float64()),
 }
 _TEXT_COLUMNS: Final = [name for name, kind in FIXED_COLUMNS.items() if kind == pa.string()]
-_TEXTS: Final = frozenset((*_TEXT_COLUMNS, "artifacts"))
-# Other compressions have no useful bound on how much a file expands.
-_COMPRESSIONS: Final = ("SNAPPY", "UNCOMPRESSED")
-_MAX_RATIO: Final = 24  # of Snappy
 _MAX_DECODED_BYTES: Final = 2**30
 _MAX_TIME: Final = 253402300799.0  # end of the year 9999, Unix seconds
 
@@ -78,7 +74,13 @@ def encode_points(points: Iterable[TradeoffPoint]) -> bytes:
         name: pa.array([_fixed_value(name, *row) for row in rows], kind)
         for name, kind in FIXED_COLUMNS.items()
     }
-    for family, values in _family_values([replicate for _, replicate in rows]).items():
+    families: dict[str, list[Mapping[str, Any]]] = {
+        "metric": [r.metrics for _, r in rows],
+        "standard_error": [r.standard_errors for _, r in rows],
+        "curve_steps": [{k: c.steps for k, c in r.curves.items()} for _, r in rows],
+        "curve_values": [{k: c.values for k, c in r.curves.items()} for _, r in rows],
+    }
+    for family, values in families.items():
         for key in sorted({key for mapping in values for key in mapping}):
             column = [mapping.get(key) for mapping in values]
             columns[f"{family}/{key}"] = pa.array(column, _FAMILIES[family], from_pandas=False)
@@ -104,17 +106,17 @@ def decode_table(content: bytes, columns: ColumnFilter | None = None) -> pa.Tabl
         PackFileError: If the file is damaged, too large or holds something else.
     """
     try:
-        file = _open(content)
-        texts = _check_size(file.metadata)
-        schema = file.schema_arrow
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        schema, metadata = file.schema_arrow, file.metadata
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        size = 8 * metadata.num_rows * metadata.num_columns
+        if (size := size + sum(group.total_byte_size for group in groups)) > _MAX_DECODED_BYTES:
+            raise PackFileError(f"too large: {size:,} bytes of values")
         if schema != _expected_schema(tuple(schema.names)):
             raise PackFileError("columns have other types")
         names = [name for name in schema.names if columns is None or columns(name)]
-        file = _open(content, texts) if texts else file
         table = file.read(columns=names, use_threads=False)
         table.validate(full=True)
-        if texts:  # As dictionaries, their size is known before equal texts are expanded.
-            table = _expand_texts(table)
         for name in _ADDED:  # in files of earlier versions
             if name not in schema.names and (columns is None or columns(name)):
                 table = table.append_column(name, pa.nulls(table.num_rows, FIXED_COLUMNS[name]))
@@ -124,14 +126,6 @@ def decode_table(content: bytes, columns: ColumnFilter | None = None) -> pa.Tabl
         raise PackFileError(f"not a whole parquet file ({error})") from error
     _check_values(table)
     return table
-
-
-def _open(content: bytes, read_dictionary: Iterable[str] = ()) -> pq.ParquetFile:
-    return pq.ParquetFile(
-        pa.BufferReader(content),
-        read_dictionary=list(read_dictionary),
-        page_checksum_verification=True,
-    )
 
 
 def replicate_keys(table: pa.Table) -> list[ReplicateKey]:
@@ -146,7 +140,9 @@ def points_from_tables(tables: Sequence[pa.Table], artifacts: Directory) -> Iter
     table = pa.concat_tables(tables, promote_options="default")
     fixed = [table[name].to_pylist() for name in FIXED_COLUMNS]
     families = [_mappings(table, name) for name in ("metric", "standard_error")]
-    rows = zip(*fixed, *families, _curves(table), strict=True)
+    steps, heights = (family_columns(table, name) for name in ("curve_steps", "curve_values"))
+    curves_of = [_StoredCurves(steps, heights, row) if steps else {} for row in range(len(table))]
+    rows = zip(*fixed, *families, curves_of, strict=True)
     for point_id, seed, experiment, config, failure, stopped, time, notes, files, *rest in rows:
         *scored, metrics, errors, curves = rest
         replicate = Replicate(
@@ -195,6 +191,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _fixed_value(name: str, point: TradeoffPoint, replicate: Replicate) -> Any:
+    scored = replicate.scored_on
     match name:
         case "point_id" | "experiment":
             return getattr(point, name)
@@ -204,59 +201,14 @@ def _fixed_value(name: str, point: TradeoffPoint, replicate: Replicate) -> Any:
             return json.dumps(dict(replicate.notes), sort_keys=True) if replicate.notes else None
         case "artifacts":
             return list(replicate.artifacts)
-        case "test_set" | "test_size" | "test_overlap":
-            field = {"test_set": "name"}.get(name, name.removeprefix("test_"))
-            return None if replicate.scored_on is None else getattr(replicate.scored_on, field)
+        case "test_set":
+            return scored and scored.name
+        case "test_size":
+            return scored and scored.size
+        case "test_overlap":
+            return scored and scored.overlap
         case _:
             return getattr(replicate, name)
-
-
-def _family_values(replicates: Sequence[Replicate]) -> dict[str, list[Mapping[str, Any]]]:
-    return {
-        "metric": [r.metrics for r in replicates],
-        "standard_error": [r.standard_errors for r in replicates],
-        "curve_steps": [{k: c.steps for k, c in r.curves.items()} for r in replicates],
-        "curve_values": [{k: c.values for k, c in r.curves.items()} for r in replicates],
-    }
-
-
-def _check_size(metadata: pq.FileMetaData) -> set[str]:
-    """Refuses a file that would take much more memory than it has bytes, before it is read.
-
-    Returns:
-        Paths of its texts if they may still take too much: a file is small although it has many
-        long texts, if they are equal. Otherwise nothing.
-    """
-    texts: set[str] = set()
-    values = text_bytes = 0
-    for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
-        for chunk in (group.column(i) for i in range(metadata.num_columns)):
-            if chunk.compression not in _COMPRESSIONS:
-                raise PackFileError(f"compressed by {chunk.compression}, not by SNAPPY")
-            count = max(chunk.num_values, group.num_rows)
-            values += count
-            if chunk.physical_type == "BYTE_ARRAY":  # each as long as all of them, at most
-                texts.add(chunk.path_in_schema)
-                text_bytes += count * _MAX_RATIO * chunk.total_compressed_size
-    if 8 * values > _MAX_DECODED_BYTES:
-        raise PackFileError(f"too large: {values:,} values")
-    return texts if text_bytes > _MAX_DECODED_BYTES else set()
-
-
-def _expand_texts(table: pa.Table) -> pa.Table:
-    """Converts dictionaries to texts, unless that would take too much memory."""
-    names, columns = table.column_names, table.columns
-    texts = [i for i, name in enumerate(names) if name in _TEXTS]
-    size = 0
-    for chunk in (chunk for i in texts for chunk in columns[i].chunks):
-        flat = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
-        lengths = pc.take(pc.binary_length(flat.dictionary), flat.indices)
-        size += pc.sum(lengths).as_py() or 0
-    if size > _MAX_DECODED_BYTES:
-        raise PackFileError(f"too large: texts of {size:,} bytes")
-    for i in texts:
-        columns[i] = columns[i].cast(FIXED_COLUMNS[names[i]])
-    return pa.Table.from_arrays(columns, names)
 
 
 @lru_cache(maxsize=64)  # the packs of a sweep share their columns
@@ -301,37 +253,24 @@ def _check_values(table: pa.Table) -> None:
         if not ((times >= 0.0) & (times <= _MAX_TIME)).all():
             raise PackFileError("finished_at must be Unix seconds before the year 10000")
     if names >= {*_ADDED}:
-        _check_test_sets(*(table[name] for name in _ADDED))
-    _check_curves(table)
-
-
-def _check_test_sets(
-    names: pa.ChunkedArray, sizes: pa.ChunkedArray, overlaps: pa.ChunkedArray
-) -> None:
-    """Refuses test sets whose sizes and overlaps would make errors undefined."""
-    if len(names) == names.null_count == sizes.null_count == overlaps.null_count:
-        return
-    sized = sizes.is_valid()
-    if not sized.equals(overlaps.is_valid()) or pc.any(pc.and_not(names.is_valid(), sized)).as_py():
-        raise PackFileError("a test set needs a size and an overlap")
-    small, parts = sizes.drop_null().to_numpy(), overlaps.drop_null().to_numpy()
-    if not ((small >= 1).all() and (parts > 0).all() and (parts <= 1).all()):
-        raise PackFileError("a test set's size must be at least 1 and its overlap in (0, 1]")
-
-
-def _check_curves(table: pa.Table) -> None:
-    steps = family_columns(table, "curve_steps")
-    if not steps:
-        return
-    values = family_columns(table, "curve_values")
-    all_steps, all_values = (
-        pa.chunked_array([chunk for key in steps for chunk in columns[key].chunks])
-        for columns in (steps, values)
-    )
-    if not pc.list_value_length(all_steps).equals(pc.list_value_length(all_values)):
-        raise PackFileError("a curve must have one value per step")
-    if pc.list_flatten(all_steps).null_count or pc.list_flatten(all_values).null_count:
-        raise PackFileError("a curve must not hold nulls")
+        sets, sizes, overlaps = (table[name] for name in _ADDED)
+        sized = sizes.is_valid()
+        is_unnamed = pc.any(pc.and_not(sets.is_valid(), sized)).as_py()
+        if is_unnamed or not sized.equals(overlaps.is_valid()):
+            raise PackFileError("a test set needs a size and an overlap")
+        known, parts = sizes.drop_null().to_numpy(), overlaps.drop_null().to_numpy()
+        if not ((known >= 1).all() and (parts > 0).all() and (parts <= 1).all()):
+            raise PackFileError("a test set's size must be at least 1 and its overlap in (0, 1]")
+    if steps := family_columns(table, "curve_steps"):
+        values = family_columns(table, "curve_values")
+        all_steps, all_values = (
+            pa.chunked_array([chunk for key in steps for chunk in columns[key].chunks])
+            for columns in (steps, values)
+        )
+        if not pc.list_value_length(all_steps).equals(pc.list_value_length(all_values)):
+            raise PackFileError("a curve must have one value per step")
+        if pc.list_flatten(all_steps).null_count or pc.list_flatten(all_values).null_count:
+            raise PackFileError("a curve must not hold nulls")
 
 
 def _keys(names: Iterable[str], family: str) -> dict[str, str]:
@@ -355,13 +294,6 @@ def _mappings(table: pa.Table, family: str) -> list[dict[str, Any]]:
         {key: value for key, value in zip(columns, row, strict=True) if value is not None}
         for row in rows
     ]
-
-
-def _curves(table: pa.Table) -> list[Mapping[str, Curve]]:
-    steps, values = family_columns(table, "curve_steps"), family_columns(table, "curve_values")
-    if not steps:
-        return [{}] * table.num_rows
-    return [_StoredCurves(steps, values, row) for row in range(table.num_rows)]
 
 
 @dataclass(frozen=True)

