@@ -10,12 +10,13 @@ from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from cluster.auth import bypass_proxies_for_loopback
 from cluster.errors import ClusterError
 from privnets.credentials import redact
 from privnets.registry import package_version
-from sweeps.cli.options import Command, CommandGroup
+from sweeps.cli.options import Command
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.process import raise_gc_thresholds
 from tracking.errors import TrackingError
@@ -49,7 +50,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
 }
 
 
-class LazyGroup(CommandGroup):
+class LazyGroup(TyperGroup):
     """Command group that imports a command's module when that command is called."""
 
     def __init__(self, **options: Any) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from cluster.jobs import JobClient
 from privnets import data as datasets
-from sweeps.cli.options import AnyAddress, Command, CommandGroup, Data, Json, Storage, TrackingUri
+from sweeps.cli.options import AnyAddress, Command, Data, Json, Storage, TrackingUri
 from sweeps.cli.terminal import print_rows, say
 from sweeps.planning.node_data import LIST_SECONDS
 from sweeps.remote.commands import check_remote_path
@@ -39,7 +39,7 @@ _STYLES: Final = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 _NODES = TypeAdapter(dict[str, NodeData])
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 @app.callback()

@@ -118,7 +118,7 @@ def test_unfinished_points_may_be_the_one_that_a_claim_asks_for(run, tmp_path):
     ("arguments", "message"),
     [
         (["absent"], "choose one of mine, no-sweep, theirs"),
-        (["mine", "--format", "html"], "--format: got html; expected one of"),
+        (["mine", "--format", "html"], "Invalid value for '--format'"),
     ],
 )
 def test_bad_input_is_refused(run, storage, arguments, message):

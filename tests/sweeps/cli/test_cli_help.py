@@ -22,36 +22,11 @@ def test_help_names_the_commands():
     [
         (("show", "quikstart"), "(did you mean quickstart?)"),
         (("show", "quickstart", "--set", "replicates=0"), "--set replicates: got 0; expected at"),
-        (
-            ("show", "quickstart", "--num-points", "0"),
-            "--num-points: got 0; expected a whole number of at least 1.\nNumber of points",
-        ),
-        (("shwo", "quickstart"), "got the command shwo; expected one of show"),
-        (("run",), "study: got no value; expected a value.\nName of a packaged study"),
-        (
-            ("run", "quickstart", "--nmae", "a"),
-            "got the option --nmae; expected one of --name (did you mean",
-        ),
-        (("submit", "--address"), "--address: got no value; expected http://HEAD:8265."),
-        (
-            ("serve", "--port", "70000"),
-            "--port: got 70000; expected a whole number of at least 1 and at most 65535.",
-        ),
-        (
-            ("release", "s", "p", "i", "-o", "o", "--seed", "x"),
-            "got x; expected a whole number of at least 0.",
-        ),
-        (("audit", "saved.csv", "--target", "x"), "--target: got x; expected a whole number."),
-        (("extend", "s", "--set"), "--set: got no value; expected NAME=VALUE."),
-        (("compare",), "sweeps: got no value; expected a value."),
-        (("claims", "--format", "rst"), "--format: got rst; expected one of markdown, text."),
-        (("list", "--sweeps=3"), "--sweeps: got a value; expected none."),
-        (("show", "quickstart", "two"), "(two); expected sweeps show [OPTIONS]"),
-        (
-            ("data", "fetsh"),
-            "got the command fetsh; expected one of fetch (did you mean fetch?), l",
-        ),
-        (("data", "fetch", "adult", "--data"), "See `sweeps data fetch --help`."),
+        (("show", "quickstart", "--num-points", "0"), "value for '--num-points'"),
+        (("shwo", "quickstart"), "Did you mean 'show'?"),
+        (("run",), "Missing argument 'study'"),
+        (("run", "quickstart", "--nmae", "a"), "No such option: --nmae"),
+        (("data", "fetsh"), "Did you mean 'fetch'?"),
     ],
 )
 def test_bad_input_is_told_on_the_error_stream_with_exit_code_2(arguments, message, tmp_path):
