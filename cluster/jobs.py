@@ -40,7 +40,6 @@ class Job:
         message: Ray's remark on the state.
         started, ended: Unix times in seconds, by the cluster's clock; None before.
         metadata: Values that were submitted with it.
-        node: Id of the node that its driver runs on; None before.
     """
 
     job_id: str
@@ -49,7 +48,6 @@ class Job:
     started: float | None = None
     ended: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
-    node: str | None = None
 
     @property
     def is_active(self) -> bool:
@@ -161,12 +159,6 @@ class JobClient:
         """Returns everything that a job has printed so far."""
         return str(_parse_reply(self._request("GET", f"{_job_path(job_id)}/logs"))["logs"] or "")
 
-    def read_log_file(self, job: Job, name: str) -> str | None:
-        """Returns a file in the log directory of a job's node; None if it cannot be read."""
-        query = {"node_id": job.node or "", "filename": name, "lines": -1}
-        response = self._request("GET", "/api/v0/logs/file", params=query)
-        return response.content.decode(errors="replace") if response.ok else None
-
     def page(self, job_id: str) -> str:
         """Returns the address of a job's page in Ray's dashboard."""
         return f"{self.address}/#/jobs/{quote(job_id, safe='')}"
@@ -260,7 +252,6 @@ def _job(job_id: str, entry: Mapping[str, Any]) -> Job:
         None if started is None else started / 1000,
         None if ended is None else ended / 1000,
         entry.get("metadata") or {},
-        entry.get("driver_node_id"),
     )
 
 

@@ -20,7 +20,6 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from requests import exceptions
 from sqlalchemy.exc import SQLAlchemyError
-from urllib3.exceptions import NameResolutionError
 
 from privnets.credentials import redact
 from tracking.errors import CredentialsRejectedError, RejectedRecordError, TrackingError
@@ -189,19 +188,24 @@ def _explain_server_error(uri: str, error: Exception) -> TrackingError:
     elif isinstance(error, MlflowException):
         status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
     if status in (_UNAUTHORIZED, _FORBIDDEN):
-        return _rejection(uri, status, str(error))
+        quote = " ".join(str(error)[:_MAX_QUOTE].split())
+        if "Invalid Host" in str(error):
+            return TrackingError(
+                f"{uri} rejects this host name ({quote})", "start the server with --allowed-hosts"
+            )
+        # MLflow's text for 401 only points to its manual.
+        code = str(status) if status == _UNAUTHORIZED else f"{status}: {quote}"
+        return CredentialsRejectedError(
+            f"{uri} rejects the credentials ({code})",
+            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
+            "MLFLOW_TRACKING_TOKEN), or write the former two into ~/.mlflow/credentials "
+            "(chmod 600)",
+        )
     # MLflow wraps errors of requests, which wrap errors of urllib3, and so on.
     chain = list(_causes(error))
     if any(isinstance(e, exceptions.ConnectionError | exceptions.Timeout) for e in chain):
-        reason = _innermost_text(chain)
-        if any(isinstance(e, TimeoutError | exceptions.Timeout) for e in chain):
-            reason = "timed out"
-        if any(isinstance(e, NameResolutionError) for e in chain):
-            reason = "no such host"
-        if any(isinstance(e, ConnectionRefusedError) for e in chain):
-            reason = "connection refused"
         return TrackingError(
-            f"no MLflow server answers at {uri} ({reason})",
+            f"no MLflow server answers at {uri} ({_innermost_text(chain)})",
             "start it, or leave --tracking-uri out and publish later with `sweeps sync`",
         )
     malformed = (exceptions.RetryError, exceptions.ContentDecodingError, *_MALFORMED_RESPONSE)
@@ -210,22 +214,6 @@ def _explain_server_error(uri: str, error: Exception) -> TrackingError:
             f"{uri} does not answer as an MLflow server: {_innermost_text(chain)}."
         )
     return TrackingError(f"{uri}: {' '.join(str(error)[:_MAX_MESSAGE].split())}")
-
-
-def _rejection(uri: str, status: int, response: str) -> TrackingError:
-    """Explains a response of 401 or 403: wrong credentials, or a host name that is not allowed."""
-    quote = " ".join(response[:_MAX_QUOTE].split())
-    if "Invalid Host" in response:
-        return TrackingError(
-            f"{uri} rejects this host name ({quote})", "start the server with --allowed-hosts"
-        )
-    # MLflow's text for 401 only points to its manual.
-    code = str(status) if status == _UNAUTHORIZED else f"{status}: {quote}"
-    return CredentialsRejectedError(
-        f"{uri} rejects the credentials ({code})",
-        "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN), "
-        "or write the former two into ~/.mlflow/credentials (chmod 600)",
-    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

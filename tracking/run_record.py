@@ -146,9 +146,26 @@ def build_run_record(
     """
     files = dict(point.artifacts)
     if headline is not None:
-        files[TABLE_FILE] = _metrics_table(point.metrics)
+        values = point.metrics
+        spread = {f"{key}{suffix}" for key in values for suffix in SUFFIXES}
+        heading = ("metric", "mean", *(suffix[1:] for suffix in SUFFIXES))
+        files[TABLE_FILE] = _table(
+            heading,
+            (
+                (key, *(values.get(f"{key}{suffix}", "") for suffix in ("", *SUFFIXES)))
+                for key in sorted(values.keys() - spread)
+            ),
+        )
     if roc := {n: c for n, c in point.curves.items() if n.startswith(runs.ROC)}:
-        files[ROC_FILE] = _roc_table(roc)
+        files[ROC_FILE] = _table(
+            ("attack", "false_positive_rate", "true_positive_rate"),
+            (
+                # Steps are rates in thousandths.
+                (name.removeprefix(runs.ROC), step / 1000, value)
+                for name, curve in sorted(roc.items())
+                for step, value in zip(curve.steps, curve.values, strict=True)
+            ),
+        )
     for name in files:
         path = PurePosixPath(name)
         if not name or path.is_absolute() or ".." in path.parts:
@@ -209,28 +226,10 @@ def training_curves(point: TradeoffPoint) -> dict[str, Curve]:
     return {name: c for name, c in point.curves.items() if not name.startswith(runs.ROC)}
 
 
-def _metrics_table(metrics: Mapping[str, float]) -> bytes:
-    """Returns a CSV table of every metric: its mean, deviation and interval."""
-    spread = {f"{key}{suffix}" for key in metrics for suffix in SUFFIXES}
+def _table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    """A table as CSV."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["metric", "mean", *(suffix[1:] for suffix in SUFFIXES)])
-    for key in sorted(metrics.keys() - spread):
-        writer.writerow([key, *(metrics.get(f"{key}{suffix}", "") for suffix in ("", *SUFFIXES))])
-    return text.getvalue().encode()
-
-
-def _roc_table(curves: Mapping[str, Curve]) -> bytes:
-    """Returns a CSV table of ROC curves; their steps are false-positive rates in thousandths."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["attack", "false_positive_rate", "true_positive_rate"])
-    for name, curve in sorted(curves.items()):
-        attack = name.removeprefix(runs.ROC)
-        writer.writerows(
-            [attack, step / 1000, value]
-            for step, value in zip(curve.steps, curve.values, strict=True)
-        )
+    csv.writer(text, lineterminator="\n").writerows([heading, *rows])
     return text.getvalue().encode()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -33,8 +33,11 @@ def resolve_uri(uri: str | None = None) -> str:
     scheme = given.partition(":")[0].partition("+")[0].lower() if ":" in given else ""
     if scheme == "sqlite":
         return _absolute_sqlite_uri(given)
-    if scheme in (*_SERVERS, *_DATABASES) and _has_valid_address(given):
-        return given.rstrip("/")
+    if scheme in (*_SERVERS, *_DATABASES):
+        with suppress(ValueError):  # an unclosed bracket, or a port that is not a number
+            parts = urlsplit(given)
+            if parts.scheme not in _SERVERS or (parts.hostname and parts.port != 0):
+                return given.rstrip("/")
     raise TrackingError(
         f"a tracking URI must be http(s)://HOST:PORT, sqlite:///PATH/mlflow.db or a "
         f"postgresql:// or other database URI (MLflow no longer keeps runs in plain files); "
@@ -73,15 +76,6 @@ def artifact_root(uri: str) -> str | None:
     """Returns the artifact location of a SQLite store, None where the store itself decides."""
     path = sqlite_path(uri)
     return None if path is None else (path.parent / "mlruns").as_uri()
-
-
-def _has_valid_address(uri: str) -> bool:
-    """Whether the parts of a URI can be parsed; nothing is contacted."""
-    try:
-        parts = urlsplit(uri)
-        return parts.scheme not in _SERVERS or (bool(parts.hostname) and parts.port != 0)
-    except ValueError:  # an unclosed bracket, or a port that is not a number
-        return False
 
 
 def _absolute_sqlite_uri(uri: str) -> str:

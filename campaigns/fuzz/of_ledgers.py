@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from campaigns.fuzz.edits import Strategy, edited_inputs
 from campaigns.fuzz.targets import Target
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.analysis.results import build_points_frame, build_replicates_frame, read_failures
+from sweeps.analysis.results import build_points_frame, build_replicates_frame
 from sweeps.analysis.tables import points_table
 from sweeps.report.figures.releases import UnusableError, read_images, read_week
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.codec import FIXED_COLUMNS, encode_points
 from sweeps.store.ledger import Ledger
-from sweeps.store.reader import is_metric_column, replicate_table
+from sweeps.store.reader import is_metric_column, read_failures, replicate_table
 from tracking.errors import TrackingError
 
 _JSON = tuple(

@@ -34,7 +34,6 @@ from sweeps.analysis.results import Result
 from sweeps.analysis.tables import Table, panels, varying_fields
 from sweeps.analysis.text import format_setting, metric_label
 from sweeps.errors import InputError
-from sweeps.study.spec import Bounds
 
 HYPERVOLUME = "hypervolume"
 
@@ -179,6 +178,11 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     for name, result in zip(names, results, strict=True):
         own = result.replicates.loc[result.replicates["point_id"].isin(points[name]["point_id"])]
         surface = attainment(own, objectives) if is_attainable else None
+        dominated = {}
+        for other in (other for other in fronts if other != name):
+            both = [fronts[name].assign(is_own=True), fronts[other].assign(is_own=False)]
+            kept = pareto_front(pd.concat(both, ignore_index=True), objectives)
+            dominated[other] = 1 - int(kept["is_own"].sum()) / len(fronts[name])
         sweeps.append(
             ComparedSweep(
                 sweep=name,
@@ -190,11 +194,7 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
                 hypervolume=volumes[name].size,
                 hypervolume_interval=debiased_interval(*volumes[name]),
                 attained=None if surface is None else hypervolume(surface, objectives, reference),
-                dominated={
-                    other: _dominated_share(fronts[name], front, objectives)
-                    for other, front in fronts.items()
-                    if other != name
-                },
+                dominated=dominated,
             )
         )
     first, contrasts, drawn = results[0], [], samples.draw(groups)
@@ -209,12 +209,14 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
         contrasts += _objective_contrasts(name, first.sweep, points, draws, objectives, seeds)
     differences = {}
     for column in (*_TASK_COLUMNS, "constraints"):
-        told = [
-            frozenset(map(str, points[result.sweep].get(column, ["none"])))
-            if column != "constraints"
-            else _describe_constraints(result.study.constraints)
-            for result in results
-        ]
+        told = []
+        for result in results:
+            limits = {m: bounds.ends for m, bounds in result.study.constraints.items()}
+            texts = [f"{m} in [{low:g}, {high:g}]" for m, (low, high) in limits.items()]
+            values = points[result.sweep].get(column, ["none"])
+            told.append(
+                frozenset(texts or ["none"] if column == "constraints" else map(str, values))
+            )
         if len(set(told)) > 1:
             differences[column] = tuple(" and ".join(sorted(each)) for each in told)
     reference = reference if shares_scale else {}
@@ -373,15 +375,3 @@ def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:
         metrics = ", ".join(objectives)
         raise InputError(f"{result.sweep} has no finished point with a finite {metrics}")
     return points
-
-
-def _describe_constraints(constraints: Mapping[str, Bounds]) -> frozenset[str]:
-    limits = (f"{metric} in [{b.ends[0]:g}, {b.ends[1]:g}]" for metric, b in constraints.items())
-    return frozenset(limits) or frozenset(["none"])
-
-
-def _dominated_share(front: pd.DataFrame, other: pd.DataFrame, objectives: Objectives) -> float:
-    """The share of a front whose points some point of another front dominates."""
-    both = pd.concat([front.assign(is_own=True), other.assign(is_own=False)], ignore_index=True)
-    kept = pareto_front(both, objectives)
-    return 1 - int(kept["is_own"].sum()) / len(front)

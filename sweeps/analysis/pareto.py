@@ -215,7 +215,18 @@ def attainment(
         raise ValueError(f"attainment needs two or three objectives; got {len(objectives)}.")
     # The allowance lets 2/3 of 3 replicates be 2 despite rounding.
     required = max(1, math.ceil(level * replicates["seed"].nunique() - 1e-9))
-    frame = pd.DataFrame(_surface(rows, objectives, required), columns=list(objectives))
+    # moocore reads sets from their sizes alone, so a set's rows must be consecutive.
+    ordered = rows.sort_values("seed", kind="stable")
+    seeds = ordered["seed"].to_numpy()
+    present = len(np.unique(seeds))
+    surface = np.empty((0, len(objectives)))
+    if required <= present:
+        ranks, levels = _ranks(_minimization_values(ordered, objectives))
+        share = 100 * required / present
+        corners = moocore.eaf(ranks, seeds, percentiles=[share])[:, :-1].astype(int)
+        values = [level[corner] for level, corner in zip(levels, corners.T, strict=True)]
+        surface = np.stack(values, axis=1) * _signs(objectives)
+    frame = pd.DataFrame(surface, columns=list(objectives))
     return frame.sort_values(list(objectives), ignore_index=True)
 
 
@@ -286,16 +297,3 @@ def _corner(
             f"got {reference}."
         )
     return np.array(values) * _signs(objectives)
-
-
-def _surface(rows: pd.DataFrame, objectives: Objectives, required: int) -> NDArray[np.float64]:
-    # moocore reads sets from their sizes alone, so a set's rows must be consecutive.
-    ordered = rows.sort_values("seed", kind="stable")
-    seeds = ordered["seed"].to_numpy()
-    present = len(np.unique(seeds))
-    if required > present:
-        return np.empty((0, len(objectives)))
-    ranks, levels = _ranks(_minimization_values(ordered, objectives))
-    corners = moocore.eaf(ranks, seeds, percentiles=[100 * required / present])[:, :-1].astype(int)
-    values = [level[corner] for level, corner in zip(levels, corners.T, strict=True)]
-    return np.stack(values, axis=1) * _signs(objectives)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel
 
 import privnets
 from privnets.contract import Direction
@@ -57,11 +56,13 @@ from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
 from sweeps.store.reader import (
     STATUS_NAMES,
+    FailedPack,
     Note,
     ReplicateTable,
     counted_replicates,
     is_fixed_column,
     is_metric_column,
+    read_failures,
     replicate_table,
 )
 from sweeps.store.recorded import open_ledger
@@ -70,14 +71,6 @@ from sweeps.study.spec import Study
 PHASE = "phase"
 SEARCHING, CONFIRMING = "searching", "confirming"
 _SAMPLE_COLUMNS = ("seed", "test_set", "test_size", "test_overlap")
-_MAX_FAILURE_BYTES = 16 * 2**20
-
-
-class FailedPack(BaseModel):
-    """Pack that failed permanently: its replicates, by point_id and seed, and the reason."""
-
-    members: tuple[tuple[str, int], ...]
-    reason: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -483,25 +476,3 @@ def _build_frame(
         **columns,
     )
     return table_from_columns(named, own_columns, sweep)
-
-
-def read_failures(
-    ledger: Ledger, finished: Callable[[], Set[tuple[str, int]]]
-) -> dict[str, FailedPack]:
-    """Reads the failed packs, except packs that a later attempt finished.
-
-    `finished` returns every (point_id, seed) in the ledger; only a failure calls it.
-    """
-    directory = ledger.directory / "failures"
-    failed: dict[str, FailedPack] = {}
-    for name in directory.files(".json"):
-        try:
-            content = directory.read(name, _MAX_FAILURE_BYTES)
-            pack = FailedPack.model_validate_json(content)
-        except (OSError, ValueError):
-            ledger.unreadable[f"failures/{name}"] = "not a valid failure record"
-            continue
-        if missing := set(pack.members) - finished():
-            members = tuple(member for member in pack.members if member in missing)
-            failed[name.removesuffix(".json")] = FailedPack(members=members, reason=pack.reason)
-    return failed

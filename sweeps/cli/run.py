@@ -44,7 +44,6 @@ from sweeps.planning.continuation import (
 from sweeps.planning.costs import check_confirmed
 from sweeps.planning.plan import Plan, make_plan, set_budget
 from sweeps.remote.environment import SUBMIT_COMMAND
-from sweeps.remote.status import status_file
 from sweeps.store.filesystem import DEFAULT_STORAGE, absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, choose_tracking_uri, read_manifest
@@ -200,7 +199,7 @@ def _run_plan(
         print_line(f"Ray's dashboard: {address}")  # The display moves below it.
 
     try:
-        with display_progress(quiet=quiet) as show, status_file(sweep, storage):
+        with display_progress(quiet=quiet) as show:
             outcome = execute(
                 plan,
                 sweep=sweep,

@@ -89,6 +89,8 @@ def display_progress(*, quiet: bool = False) -> Iterator[Display]:
 
     All but a notebook's is on standard error. A quiet display prints warnings and the stop alone.
     """
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
     if quiet:
         shown: list[str] = []
 
@@ -98,7 +100,7 @@ def display_progress(*, quiet: bool = False) -> Iterator[Display]:
                 print_line(STOPPING)
 
         yield _with_warnings(show_stop, print_line)
-    elif _is_notebook():
+    elif getattr(shell, "kernel", None) is not None:  # this process is that of a notebook
         yield _NotebookDisplay()
     elif not sys.stderr.isatty():
         yield line_display(print_line)
@@ -184,13 +186,6 @@ class _NotebookDisplay:
             self._handle = show(content, raw=True, display_id=True)
         else:
             self._handle.update(content, raw=True)
-
-
-def _is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return getattr(shell, "kernel", None) is not None
 
 
 def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Display:

@@ -46,7 +46,12 @@ class OptunaSearch(Search):
 
     def ask(self, count: int) -> list[Proposal]:
         """Proposes `count` points."""
-        return [self._start_trial(self._startup_proposal()) for _ in range(count)]
+        first = self._next_number
+        startup: list[Proposal] = []
+        if first < self._startup_trials:
+            startup = SobolSearch(self.space, self.spec).ask(self._startup_trials)[first:]
+        proposals = [*startup[:count], *[None] * max(0, count - len(startup))]
+        return [self._start_trial(proposal) for proposal in proposals]
 
     def register(self, proposals: Sequence[Proposal]) -> None:
         """Adds pending proposals; those with a value outside the space are left out."""
@@ -94,12 +99,6 @@ class OptunaSearch(Search):
     @property
     def _next_number(self) -> int:
         return len(self._study.get_trials(deepcopy=False))
-
-    def _startup_proposal(self) -> Proposal | None:
-        number = self._next_number
-        if number >= self._startup_trials:
-            return None
-        return SobolSearch(self.space, self.spec).ask(number + 1)[number]
 
     def _start_trial(self, proposal: Proposal | None) -> Proposal:
         """Starts a trial of a proposal, or of one that the sampler makes."""

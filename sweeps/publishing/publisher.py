@@ -112,13 +112,21 @@ class Publisher:
         self._manifest = manifest
         self._uri = tracking_uri
         self._started = manifest.created_at.timestamp()
+        plan = manifest.plan
+
+        def labels(point: TradeoffPoint) -> dict[str, str]:
+            """Tags of a point's run: whether an adaptive search found or confirmed it."""
+            is_confirmed = point.replicates[0].seed in plan.confirming_seeds
+            phase = CONFIRMING if is_confirmed else SEARCHING
+            return {PHASE: phase} if plan.is_adaptive else {}
+
         self._store: PointStore = tracking.Recorder(
             manifest.sweep,
             study=manifest.study.name,
             tracking_uri=tracking_uri,
-            log_scaled=frozenset(manifest.plan.log_fields),
+            log_scaled=frozenset(plan.log_fields),
             name_fields=tuple(manifest.study.space),
-            labels=self._labels,
+            labels=labels,
             unused=unused_fields,
             headline=headline_metrics(manifest),
             objectives=_objective_metrics(manifest),
@@ -129,14 +137,6 @@ class Publisher:
         self._live_at = -_LIVE_SECONDS
         self._last_heartbeat: datetime | None = None
         self._restart()
-
-    def _labels(self, point: TradeoffPoint) -> dict[str, str]:
-        """Tags of a point's run: whether an adaptive search found or confirmed it."""
-        plan = self._manifest.plan
-        if not plan.is_adaptive:
-            return {}
-        is_confirmed = point.replicates[0].seed in plan.confirming_seeds
-        return {PHASE: CONFIRMING if is_confirmed else SEARCHING}
 
     def announce(self) -> bool:
         """Records in MLflow, once, that the sweep runs (again); returns whether it succeeded."""
@@ -397,31 +397,20 @@ def publish_until_ordered(
             if publisher.error
             else _POLL_SECONDS
         )
-    is_published = order in (FINISH, PAUSE) and _finish(
-        publisher, orders, report, is_final=order == FINISH
-    )
+    is_published = False
+    deadline = time.monotonic() + _FINISH_SECONDS
+    while order in (FINISH, PAUSE) and not is_published:
+        # The rest and the summary; again while the server is away for a moment.
+        is_published = publisher.publish_and_confirm(has_order, report) and (
+            publisher.publish_summary(is_final=order == FINISH)
+        )
+        is_late = time.monotonic() > deadline
+        if not is_published and (is_late or _next_order(orders, _POLL_SECONDS) is not None):
+            break
     if is_published and failed_at is not None:
         report(None)
     if order != FINISH or not is_published:
         publisher.close()
-
-
-def _finish(
-    publisher: Publisher,
-    orders: queue.Queue[str],
-    report: Callable[[int], object],
-    *,
-    is_final: bool,
-) -> bool:
-    """Publishes the rest and the summary; tries again while the server is away for a moment."""
-    deadline = time.monotonic() + _FINISH_SECONDS
-    while not (
-        publisher.publish_and_confirm(lambda: not orders.empty(), report)
-        and publisher.publish_summary(is_final=is_final)
-    ):
-        if time.monotonic() > deadline or _next_order(orders, _POLL_SECONDS) is not None:
-            return False
-    return True
 
 
 def headline_metrics(manifest: Manifest) -> list[str]:

@@ -1,39 +1,27 @@
-"""Overview of a sweep: from a storage that this machine sees, or of a job on a cluster.
-
-The driver of a submitted sweep keeps its overview in a file beside its job's log, where the
-cluster's dashboard serves it. So a reader needs one quick request, not a job of its own.
-"""
+"""Overview of a sweep: from a storage that this machine sees, or of a job on a cluster."""
 
 from __future__ import annotations
 
 import math
-import os
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from cluster.errors import JobError
 from cluster.jobs import Job, JobClient
 from privnets.credentials import redact
-from sweeps.analysis.export import json_value, write_file_atomically
+from sweeps.analysis.export import json_value
 from sweeps.analysis.results import open_result
 from sweeps.analysis.tables import METRIC_BOUNDS, select_records
 from sweeps.errors import InputError
 from sweeps.remote.commands import parse_reply, run_remotely
-from sweeps.remote.environment import SUBMIT_COMMAND
 from sweeps.store.ledger import Ledger
 from sweeps.store.status import ABANDONED_SECONDS, SweepStatus, read_status
 
 _MAX_REASONS = 3
-_REFRESH_SECONDS, _REFRESH_SHARE = 5.0, 0.05
-_LOG, _FILE = "job-driver-{}.log", "job-driver-{}.json"
 _Count = Annotated[int, Field(ge=0)]
 _Cell = str | int | float | bool | None
 
@@ -119,39 +107,6 @@ def read_overview(sweep: str, storage: str | None = None) -> SweepOverview:
     )
 
 
-@contextmanager
-def status_file(sweep: str, storage: str) -> Iterator[None]:
-    """In a cluster's job, keeps the status file of a sweep up to date while the block runs."""
-    log = Path("/proc/self/fd/1").resolve()
-    if SUBMIT_COMMAND not in os.environ or not log.match(_LOG.format("*")):
-        yield
-        return
-    path = log.with_suffix(".json")
-    ended = threading.Event()
-
-    def refresh() -> None:
-        seconds = 0.0
-        while not ended.wait(max(_REFRESH_SECONDS, seconds / _REFRESH_SHARE)):
-            seconds = _write_status(path, sweep, storage)
-
-    thread = threading.Thread(target=refresh, name="status", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(ABANDONED_SECONDS)
-        _write_status(path, sweep, storage)
-
-
-def _write_status(path: Path, sweep: str, storage: str) -> float:
-    """Writes the status file; returns the seconds that it took."""
-    began = time.monotonic()
-    with suppress(InputError, OSError):  # The sweep has not started yet, or storage is away.
-        write_file_atomically(path, read_overview(sweep, storage).model_dump_json().encode())
-    return time.monotonic() - began
-
-
 def remote_overview(
     client: JobClient,
     sweep: str,
@@ -172,15 +127,7 @@ def remote_overview(
         InputError: If no storage is known, or the reply cannot be parsed.
         JobError: If there is no job, and the sweep cannot be read.
     """
-    stored = None if job is None else job.metadata.get("storage")
-    if job is not None and storage in (None, stored):
-        status, text = None, client.read_log_file(job, _FILE.format(job.job_id))
-        with suppress(ValidationError):  # The driver has written none yet.
-            status = SweepOverview.model_validate_json(text or "")
-        is_last = status is not None and status.heartbeat is not None and status.heartbeat.is_final
-        if job.is_active or is_last:
-            return status
-    storage = storage or stored
+    storage = storage or (None if job is None else job.metadata.get("storage"))
     if storage is None:
         raise InputError(f"the job of sweep {sweep!r} names no storage; give --storage")
     try:

@@ -132,7 +132,11 @@ def acquire_lease(sweep: Directory) -> Iterator[RunLease]:
             raise
         finally:
             lease.stop()
-            _end_run(lease.directory)
+            own = lease.directory
+            with suppress(OSError, RunSupersededError):  # the next run deletes what is left
+                check_lease(own)
+                own.write(_LEASE_FILE, _Holder().model_dump_json().encode())  # workers stop writing
+                _delete_temporary_files(own)
 
 
 def check_lease(sweep: Directory) -> None:
@@ -212,14 +216,6 @@ def _start_run(sweep: Directory) -> Directory:
     except OSError as error:
         raise InputError(f"{sweep.path} must be writable; got: {error}") from error
     return own
-
-
-def _end_run(sweep: Directory) -> None:
-    """Ends a run, so that its workers no longer write."""
-    with suppress(OSError, RunSupersededError):  # the next run deletes what is left
-        check_lease(sweep)
-        sweep.write(_LEASE_FILE, _Holder().model_dump_json().encode())
-        _delete_temporary_files(sweep)
 
 
 def _delete_temporary_files(sweep: Directory) -> None:

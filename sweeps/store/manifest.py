@@ -203,7 +203,9 @@ def choose_tracking_uri(manifest: Manifest, requested: str | None) -> str:
         return requested or recorded
     if strip_credentials(configured).rstrip("/") == recorded.rstrip("/"):
         return configured
-    if source := _credential_source():
+    variable = next((name for name in _CREDENTIAL_VARIABLES if os.environ.get(name)), None)
+    file = Path.home() / ".mlflow" / "credentials"
+    if source := variable or (str(file) if file.is_file() else None):
         raise InputError(
             f"only spec.yaml names the tracking server {recorded!r} of the sweep "
             f"{manifest.sweep!r}; to send it the credentials in {source}, name it yourself: pass "
@@ -226,13 +228,6 @@ def git_commit() -> str | None:
     if _run_git("ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None
     return _run_git("rev-parse", "HEAD")
-
-
-def _credential_source() -> str | None:
-    """Variable or file with credentials that MLflow would send to any server."""
-    variable = next((name for name in _CREDENTIAL_VARIABLES if os.environ.get(name)), None)
-    file = Path.home() / ".mlflow" / "credentials"
-    return variable or (str(file) if file.is_file() else None)
 
 
 def _run_git(*arguments: str) -> str | None:

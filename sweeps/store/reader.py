@@ -6,7 +6,7 @@ counts when one was trained twice, and on when a point is complete.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -16,10 +16,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from privnets.points import TradeoffPoint, merge_replicates
 from privnets.statistics.replicates import ScoredColumns
-from sweeps.store.codec import FIXED_COLUMNS, ColumnFilter, family_columns, parse_object
+from sweeps.store.codec import (
+    FIXED_COLUMNS,
+    ColumnFilter,
+    ReplicateKey,
+    family_columns,
+    parse_object,
+)
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
 
@@ -27,6 +34,14 @@ FINISHED, STOPPED, FAILED = range(3)
 STATUS_NAMES: Final = np.array(["finished", "stopped", "failed"], dtype=object)
 
 _PACKS_AT_ONCE: Final = 8
+_MAX_FAILURE_BYTES: Final = 16 * 2**20
+
+
+class FailedPack(BaseModel):
+    """Pack that failed permanently: its replicates, by point_id and seed, and the reason."""
+
+    members: tuple[ReplicateKey, ...]
+    reason: str
 
 
 class Note(NamedTuple):
@@ -163,7 +178,7 @@ class ReplicateTable:
         return dict(zip(STATUS_NAMES.tolist(), counts.tolist(), strict=True))
 
     @cached_property
-    def keys(self) -> frozenset[tuple[str, int]]:
+    def keys(self) -> frozenset[ReplicateKey]:
         """The (point_id, seed) of every replicate."""
         point_ids = np.array(self.point_ids, dtype=object)[self.points]
         return frozenset(zip(point_ids.tolist(), self.seeds.tolist(), strict=True))
@@ -280,3 +295,25 @@ def counted_replicates(point: TradeoffPoint, rule: SeedRule) -> TradeoffPoint | 
         return point
     counted = tuple(r for r in point.replicates if r.seed in rule.confirming)
     return replace(point, replicates=counted)
+
+
+def read_failures(
+    ledger: Ledger, finished: Callable[[], Set[ReplicateKey]]
+) -> dict[str, FailedPack]:
+    """Reads the failed packs, except packs that a later attempt finished.
+
+    `finished` returns every (point_id, seed) in the ledger; only a failure calls it.
+    """
+    directory = ledger.directory / "failures"
+    failed: dict[str, FailedPack] = {}
+    for name in directory.files(".json"):
+        try:
+            content = directory.read(name, _MAX_FAILURE_BYTES)
+            pack = FailedPack.model_validate_json(content)
+        except (OSError, ValueError):
+            ledger.unreadable[f"failures/{name}"] = "not a valid failure record"
+            continue
+        if missing := set(pack.members) - finished():
+            members = tuple(member for member in pack.members if member in missing)
+            failed[name.removesuffix(".json")] = FailedPack(members=members, reason=pack.reason)
+    return failed

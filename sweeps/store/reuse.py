@@ -127,8 +127,17 @@ class ReusedSweeps:
                 chosen.append((source, pack_id, taken))
                 missing -= taken
         if chosen:
-            # First, so that no copy is without its origin.
-            self._record_packs([(source, pack_id) for source, pack_id, _ in chosen])
+            # The manifest first, so that no copy is without its origin.
+            packs: dict[tuple[str, str], set[str]] = {}
+            for source, pack_id, _ in chosen:
+                packs.setdefault((redact(source.storage), source.sweep), set()).add(pack_id)
+            manifest = record_sources(read_manifest(self.ledger), [each[0] for each in chosen])
+            origins = []
+            for origin in manifest.reused:
+                own_packs = packs.get((origin.storage, origin.sweep), set())
+                names = tuple(sorted({*origin.packs, *own_packs}))
+                origins.append(origin.model_copy(update={"packs": names}))
+            write_manifest(self.ledger, manifest.model_copy(update={"reused": tuple(origins)}))
         copied: set[ReplicateKey] = set()
         for source, pack_id, keys in chosen:
             if points := _select(source, pack_id, keys):
@@ -152,17 +161,6 @@ class ReusedSweeps:
                     keys = set(replicate_keys(table.filter(has_finished)))
                     packs.append((source, pack_id, keys))
         return packs
-
-    def _record_packs(self, packs: Sequence[tuple[Ledger, str]]) -> None:
-        """Notes packs in the manifest from which replicates are copied."""
-        manifest = record_sources(read_manifest(self.ledger), [source for source, _ in packs])
-        origins = []
-        for origin in manifest.reused:
-            place = (origin.storage, origin.sweep)
-            own = {p for source, p in packs if (redact(source.storage), source.sweep) == place}
-            names = tuple(sorted({*origin.packs, *own}))
-            origins.append(origin.model_copy(update={"packs": names}))
-        write_manifest(self.ledger, manifest.model_copy(update={"reused": tuple(origins)}))
 
 
 def _select(source: Ledger, pack_id: str, wanted: Collection[ReplicateKey]) -> list[TradeoffPoint]:

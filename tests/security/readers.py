@@ -32,8 +32,8 @@ def stored(storage: str, sweep: str) -> str:
 
 def ledger(storage: str, sweep: str) -> str:
     """Everything that a ledger's readers read."""
-    from sweeps.analysis.results import read_failures
     from sweeps.store.ledger import Ledger
+    from sweeps.store.reader import read_failures
 
     found = Ledger(storage, sweep)
     points = found.read_points()

@@ -25,7 +25,7 @@ from hostile_files import (
 )
 from watched import Watched, run_watched
 
-from sweeps.analysis.results import open_result, read_failures
+from sweeps.analysis.results import open_result
 from sweeps.engine.executor import new_sweep_name
 from sweeps.errors import InputError
 from sweeps.store.checkpoints import Checkpoint
@@ -33,6 +33,7 @@ from sweeps.store.codec import PackFileError, decode_table
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
+from sweeps.store.reader import read_failures
 
 MEMORY = 6 * 2**30
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +19,6 @@ from sweeps.cli import submit
 from sweeps.cli.main import app
 from sweeps.planning.plan import make_plan
 from sweeps.remote import logs
-from sweeps.remote.environment import SUBMIT_COMMAND
-from sweeps.remote.status import SweepOverview, read_overview
 from sweeps.store.status import Outage, SweepStatus
 from sweeps.study.spec import Study
 
@@ -119,21 +114,3 @@ def test_following_a_log_survives_a_head_that_is_replaced(monkeypatch: pytest.Mo
     assert shown.stdout.splitlines() == ["old: one", "old: two", "new: one", "new: two"]
     assert shown.stderr.count("Connection lost, trying again") == 1
     assert "Connected again." in shown.stderr
-
-
-@pytest.mark.parametrize("is_job", [True, False])
-def test_the_driver_of_a_job_keeps_its_status_beside_its_log(
-    storage: str, tmp_path: Path, is_job: bool
-) -> None:
-    code = (
-        f"from sweeps.remote.status import status_file\nwith status_file({SWEEP!r}, {storage!r}): 0"
-    )
-    log, file = tmp_path / "job-driver-sweep-single.log", tmp_path / "job-driver-sweep-single.json"
-    environment = {SUBMIT_COMMAND: "sweeps submit"} if is_job else {}
-    with log.open("w") as output:
-        subprocess.run(
-            [sys.executable, "-c", code], stdout=output, check=True, env=os.environ | environment
-        )
-    assert file.exists() == is_job
-    if is_job:
-        assert SweepOverview.model_validate_json(file.read_text()) == read_overview(SWEEP, storage)

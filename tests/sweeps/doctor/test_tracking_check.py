@@ -19,5 +19,5 @@ def test_refused_credentials_are_to_be_put_where_the_sweep_is_led_from(here: boo
 
 def test_a_server_that_is_not_there_is_to_be_started() -> None:
     check = check_tracking(f"http://127.0.0.1:{free_port()}", is_local=False)
-    assert (check.state, check.found[-20:]) == ("failed", "(connection refused)")
+    assert (check.state, check.found[-20:]) == ("failed", "(Connection refused)")
     assert check.remedy.startswith("start it, or leave --tracking-uri out")
