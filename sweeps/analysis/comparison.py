@@ -211,12 +211,11 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     for column in (*_TASK_COLUMNS, "constraints"):
         told = []
         for result in results:
-            limits = {m: bounds.ends for m, bounds in result.study.constraints.items()}
-            texts = [f"{m} in [{low:g}, {high:g}]" for m, (low, high) in limits.items()]
-            values = points[result.sweep].get(column, ["none"])
-            told.append(
-                frozenset(texts or ["none"] if column == "constraints" else map(str, values))
-            )
+            values = [str(value) for value in points[result.sweep].get(column, ["none"])]
+            if column == "constraints":
+                limits = {m: bounds.ends for m, bounds in result.study.constraints.items()}
+                values = [f"{m} in [{low:g}, {high:g}]" for m, (low, high) in limits.items()]
+            told.append(frozenset(values or ["none"]))
         if len(set(told)) > 1:
             differences[column] = tuple(" and ".join(sorted(each)) for each in told)
     reference = reference if shares_scale else {}
