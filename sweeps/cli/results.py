@@ -49,7 +49,6 @@ from sweeps.store.ledger import list_sweeps
 from sweeps.store.recorded import PREFIX
 from sweeps.store.transfer import ARCHIVE_FILE, unpack_sweep
 
-_MLFLOW_METRICS = 4
 _PLOT_SUFFIXES = (".html", ".png", ".svg", ".pdf")
 
 
@@ -65,20 +64,11 @@ def points(
     -o saves the whole table as .parquet or .csv.
     """
     check_output_path(output, (".parquet", ".csv"))
-    _check_single_place(sweep, storage, tracking_uri, address)
-    result = _open(sweep, storage, address=address) if tracking_uri is None else None
-    if result is not None:
-        frame, metrics, fields = result.points, list(result.objectives), result.swept_fields
-    else:  # MLflow does not record which metrics are objectives
-        frame = tracking.load_points(sweep, tracking_uri)
-        reported = [str(c) for c in frame.columns if f"{c}.ci_low" in frame.columns]
-        overall = [m for m in reported if m.count("/") == 1]
-        metrics = [m for m in overall if m.startswith(("privacy/", "utility/"))][:_MLFLOW_METRICS]
-        fields = varying_fields(frame)
+    result = _open(sweep, storage, tracking_uri, address)
     if output is None:
-        print_table(points_table(frame, metrics, fields))
+        print_table(points_table(result.points, list(result.objectives), result.swept_fields))
     else:
-        _save(frame, output)
+        _save(result.points, output)
     _print_pending(result)
 
 
@@ -149,7 +139,10 @@ def _open(
 
     A copy in MLflow may be older than the sweep, so its time is printed.
     """
-    _check_single_place(sweep, storage, tracking_uri, address)
+    given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(f"give one place to read {sweep} from; got {' and '.join(named)}")
     if tracking_uri is not None:
         archive = tracking.read_sweep_file(sweep, ARCHIVE_FILE, tracking_uri)
     elif address is not None:
@@ -165,15 +158,6 @@ def _open(
         last = f"{times.max():%Y-%m-%d %H:%M:%S} UTC"
         say(f"Copy of {sweep} in MLflow; its last training finished {last}.", err=True)
     return result
-
-
-def _check_single_place(
-    sweep: str, storage: str | None, tracking_uri: str | None, address: str | None
-) -> None:
-    given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
-    named = [option for option, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise InputError(f"give one place to read {sweep} from; got {' and '.join(named)}")
 
 
 def _answer(
@@ -300,9 +284,13 @@ def report(
     check_output_path(output, (".html",))
     results = [_open(name, storage, tracking_uri, address) for name in dict.fromkeys(sweeps)]
     if figures is None:
-        is_copy = tracking_uri is not None or address is not None
+        (first, *others) = results
+        is_copy = tracking_uri is not None or address is not None or "://" in first.storage
         is_copy |= any(name.startswith(PREFIX) for name in sweeps)
-        path = output or _report_path(results, is_copy)
+        # A comparison must not take the place of the sweep's own report.
+        path = output or Path(first.storage, first.sweep, "report.html")
+        if output is None and (others or is_copy):
+            path = Path("-".join(result.sweep for result in results) + ".html")
         typer.echo(load_plots().write_report(results, path))
         return
     for result in results:
@@ -312,17 +300,6 @@ def report(
         except OSError as error:
             raise InputError(f"cannot write {folder}: {error.strerror}") from error
         typer.echo(f"{format_count(len(written), 'file')} written to {folder}")
-
-
-def _report_path(results: Sequence[Result], is_copy: bool) -> Path:
-    """The report in the sweep's folder; of several, or of a remote one, in the working directory.
-
-    A comparison must not take the place of the sweep's own report.
-    """
-    (first, *others) = results
-    if others or is_copy or "://" in first.storage:
-        return Path("-".join(result.sweep for result in results) + ".html")
-    return Path(first.storage, first.sweep, "report.html")
 
 
 def _parse_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:
@@ -337,8 +314,8 @@ def _save(frame: pd.DataFrame, path: Path) -> None:
     typer.echo(f"{format_count(len(frame), 'point')} saved in {path}")
 
 
-def _print_pending(result: Result | None) -> None:
-    if result is not None and result.pending:
+def _print_pending(result: Result) -> None:
+    if result.pending:
         total, sweep = format_count(result.size, "point"), result.sweep
         own = names_user_files(result.study)  # `resume` refuses to run what only the storage names
         command = f"sweeps run STUDY --name {sweep}" if own else f"sweeps resume {sweep}"

@@ -57,7 +57,15 @@ def list_studies(
     sweeps that every command which reads results opens as recorded:NAME.
     """
     if recorded:
-        print_table(_recorded_table())
+        place, rows = recorded_storage(), []
+        for name in list_sweeps(place):
+            manifest = read_manifest(Ledger(place, name))
+            plan, commit = manifest.plan, (manifest.git_commit or "unknown")[:7]
+            sizes = format_count(plan.points, "point"), format_count(len(plan.seeds), "replicate")
+            version = f"{manifest.study.experiment} {plan.experiment_version}"
+            rows.append((PREFIX + name, manifest.study.name, " x ".join(sizes), version, commit))
+        columns = ("sweep", "study", "size", "experiment", "commit")
+        print_table(Table(columns, tuple(rows)))
         return
     if sweeps:
         # It loads what reads results, which takes a second.
@@ -73,23 +81,20 @@ def list_studies(
     for experiment, studies in by_experiment.items():
         say(f"{experiment}:")
         for seconds, name, study in sorted(studies, key=lambda each: each[:2]):
+            points, size = study.search.num_points, grid_size(study.space)
+            if points is None or study.search.algorithm == "grid":
+                points = min(points or size, size)
             cost = f"about {format_duration(seconds)} of one core"
-            say_wrapped(f"  {name}  ({_size(study)}; {cost})", "    ")
+            size_and_cost = f"{points} points x {study.replicates} replicates; {cost}"
+            say_wrapped(f"  {name}  ({size_and_cost})", "    ")
+            source = ""
+            if study.reproduces is not None:
+                paper, figure = study.reproduces.paper, study.reproduces.figure
+                figure = figure if figure is None or isinstance(figure, str) else f"figure {figure}"
+                source = f" Reproduces {paper}{'' if figure is None else f', {figure}'}."
             # The rest of a description is in its file.
-            say_wrapped(f"    {first_sentence(study.description)}{_source(study)}", "    ")
+            say_wrapped(f"    {first_sentence(study.description)}{source}", "    ")
     say_wrapped(f"Times are those of training alone, {_START}.", "")
-
-
-def _recorded_table() -> Table:
-    """Table of the recorded sweeps."""
-    storage, rows = recorded_storage(), []
-    for name in list_sweeps(storage):
-        manifest = read_manifest(Ledger(storage, name))
-        plan, commit = manifest.plan, (manifest.git_commit or "unknown")[:7]
-        sizes = format_count(plan.points, "point"), format_count(len(plan.seeds), "replicate")
-        version = f"{manifest.study.experiment} {plan.experiment_version}"
-        rows.append((PREFIX + name, manifest.study.name, " x ".join(sizes), version, commit))
-    return Table(("sweep", "study", "size", "experiment", "commit"), tuple(rows))
 
 
 def fields(
@@ -178,22 +183,6 @@ def _drop_empty(part: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in part.items() if value not in (None, "", [], {})}
 
 
-def _size(study: spec.Study) -> str:
-    points, size = study.search.num_points, grid_size(study.space)
-    if points is None or study.search.algorithm == "grid":
-        points = min(points or size, size)
-    return f"{points} points x {study.replicates} replicates"
-
-
-def _source(study: spec.Study) -> str:
-    """Sentence that names the publication that a study reproduces; empty without one."""
-    if study.reproduces is None:
-        return ""
-    paper, figure = study.reproduces.paper, study.reproduces.figure
-    name = figure if isinstance(figure, str) else f"figure {figure}"
-    return f" Reproduces {paper}{'' if figure is None else f', {name}'}."
-
-
 def _describe(plan: Plan, *, has_ids: bool) -> Iterator[str]:
     """Size and cost first, then the data, the points and what the study leaves open."""
     if plan.is_adaptive:
@@ -206,7 +195,13 @@ def _describe(plan: Plan, *, has_ids: bool) -> Iterator[str]:
     yield "objectives: " + ", ".join(f"{d} {metric}" for metric, d in plan.objectives.items())
     yield from (f"note: {note}" for note in plan.notes)
     if not plan.is_adaptive:
-        yield from _describe_points(plan, has_ids=has_ids)
+        yield "points:"
+        for point in plan.points[:_LISTED_POINTS]:
+            config = point.config.resolved()
+            values = ", ".join(f"{name} {_format(config[name])}" for name in plan.study.space)
+            yield f"  {point.point_id}  {values}" if has_ids else f"  {values}"
+        if len(plan.points) > _LISTED_POINTS:
+            yield f"  and {len(plan.points) - _LISTED_POINTS:,} more"
     if defaults := ", ".join(f"{name} {_format(v)}" for name, v in _default_values(plan)):
         yield f"left at their defaults: {defaults}"
     yield "`sweeps show --yaml` prints the resolved study."
@@ -242,17 +237,6 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
     if busy > 1:
         cost += f", {format_duration(seconds / busy)} with {busy} packs in parallel"
     yield f"{cost}, {_START}"
-
-
-def _describe_points(plan: Plan, *, has_ids: bool) -> Iterator[str]:
-    swept = list(plan.study.space)
-    yield "points:"
-    for point in plan.points[:_LISTED_POINTS]:
-        config = point.config.resolved()
-        values = ", ".join(f"{name} {_format(config[name])}" for name in swept)
-        yield f"  {point.point_id}  {values}" if has_ids else f"  {values}"
-    if len(plan.points) > _LISTED_POINTS:
-        yield f"  and {len(plan.points) - _LISTED_POINTS:,} more"
 
 
 def _format(value: object) -> str:

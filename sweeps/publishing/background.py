@@ -25,7 +25,7 @@ from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
 from sweeps.store.status import Outage
 
-_STOP_SECONDS = 30.0
+_STOP_SECONDS, _URGENT_SECONDS = 30.0, 1.0
 _POLL_SECONDS = 0.2
 
 
@@ -65,11 +65,15 @@ class BackgroundPublisher:
             on_sent(self._sent)
         return self.stop()
 
-    def stop(self) -> PublishOutcome:
-        """Ends publishing after the points being sent, for which it waits half a minute once."""
+    def stop(self, *, is_urgent: bool = False) -> PublishOutcome:
+        """Ends publishing after the points being sent, for which it waits half a minute once.
+
+        If it is urgent, it waits for a second only.
+        """
         self._orders.put(STOP)
         now = time.monotonic()
-        self._left_behind_at = min(self._left_behind_at, now + _STOP_SECONDS)
+        patience = _URGENT_SECONDS if is_urgent else _STOP_SECONDS
+        self._left_behind_at = min(self._left_behind_at, now + patience)
         self._thread.join(max(0.0, self._left_behind_at - now))
         late = PublishOutcome(0, 0, f"MLflow did not answer within {_STOP_SECONDS:.0f} s")
         return self._outcome or late
@@ -96,5 +100,8 @@ def start_publisher(ledger: Ledger, tracking_uri: str) -> Iterator[BackgroundPub
     publisher = BackgroundPublisher(ledger, tracking_uri)
     try:
         yield publisher
+    except KeyboardInterrupt:  # a second signal ends the run at once
+        publisher.stop(is_urgent=True)
+        raise
     finally:
         publisher.stop()

@@ -85,17 +85,6 @@ def test_points_are_saved_whole(run, storage, tmp_path, suffix, read):
     assert found[ADVANTAGE].equals(expected[ADVANTAGE])
 
 
-def test_points_come_from_mlflow_when_asked(run, storage, tmp_path):
-    import tracking
-
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    tracking.record(open_result(SWEEP, str(storage)).tradeoff_points, sweep=SWEEP, tracking_uri=uri)
-    code, shown, _ = run("points", SWEEP, where=("--tracking-uri", uri))
-    assert code == 0
-    assert ADVANTAGE in shown
-    assert shown.count("finished") == 3
-
-
 @pytest.mark.parametrize("command", ["points", "pareto", "compare", "report"])
 def test_two_places_to_read_from_are_refused(run, command):
     code, _, problem = run(command, SWEEP, "--tracking-uri", "sqlite:///mlflow.db")

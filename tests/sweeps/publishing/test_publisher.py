@@ -429,6 +429,27 @@ def test_a_server_that_does_not_answer_is_left_behind(
     assert "MLflow did not answer" in str(outcome.error)
 
 
+def test_a_second_signal_does_not_wait_for_a_server_that_does_not_answer(
+    ledger: Ledger, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeps.publishing.background._STOP_SECONDS", _EVENT_SECONDS)
+    write(ledger, plan, (0, 0), (0, 1))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(_EVENT_SECONDS)
+        calls = []
+
+        def publish() -> None:
+            with start_publisher(ledger, f"http://127.0.0.1:{server.getsockname()[1]}"):
+                calls.append((server.accept()[0], time.monotonic()))
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            publish()
+        ((held, began),) = calls
+        assert time.monotonic() - began < _STOP_SECONDS
+        held.close()
+
+
 def test_a_publisher_that_fails_is_reported(tmp_path: Path) -> None:
     with start_publisher(Ledger(str(tmp_path), "no-such-sweep"), _AWAY) as publication:
         outcome = publication.finish()
