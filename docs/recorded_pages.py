@@ -22,8 +22,8 @@ from pydantic.dataclasses import dataclass
 from privnets.points import TradeoffPoint
 from sweeps.analysis.claims import ClaimFinding
 from sweeps.analysis.results import Result, open_result
-from sweeps.analysis.tables import Table, front_table
-from sweeps.analysis.text import format_count
+from sweeps.analysis.tables import front_table
+from sweeps.analysis.text import Table, format_count
 from sweeps.errors import InputError
 from sweeps.planning.costs import cost_seconds, format_duration
 from sweeps.report.display import load_plots

@@ -179,8 +179,8 @@ def _differences(point: TradeoffPoint, run: Run, shown: set[str]) -> list[str]:
             ("status", ours.status, theirs.status),
             ("replicates", ours.own["replicates"], theirs.own["replicates"]),
             ("finished_at", ours.finished_at, theirs.finished_at),
-            ("failure", _tag_text(point.failure), run.data.tags.get("failure")),
-            ("stopped", _tag_text(point.stopped), run.data.tags.get("stopped")),
+            ("failure", truncate(point.failure or "") or None, run.data.tags.get("failure")),
+            ("stopped", truncate(point.stopped or "") or None, run.data.tags.get("stopped")),
         ]
         if mine != other
     ]
@@ -209,10 +209,6 @@ def _unequal(prefix: str, ours: Mapping[str, Scalar], theirs: Mapping[str, Scala
         if mine != other and (mine == mine or other == other):
             differences.append(f"{prefix}{key} is {mine!r}, in MLflow {other!r}")
     return differences
-
-
-def _tag_text(reason: str | None) -> str | None:
-    return None if reason is None else truncate(reason)
 
 
 def _row(run: Run) -> TableRow:

@@ -155,10 +155,16 @@ def team_server(
 
 def _write_account_settings(folder: Path, database: str | None, permission: str) -> Path:
     """Writes the settings of MLflow's accounts, which hold a password; returns their file."""
+    password, file = os.environ.get(PASSWORD_VARIABLE), folder / "admin-password"
+    if not password and not file.exists():
+        file.touch(0o600, exist_ok=False)
+        file.write_text(secrets.token_urlsafe(32))
+    if not password and file.stat().st_mode & 0o077:
+        raise TrackingError(f"other users can read {file}", f"chmod 600 {file} and change it")
     values = {
         "permission": permission,
         "database": database or f"sqlite:///{folder}/accounts.db",
-        "password": os.environ.get(PASSWORD_VARIABLE) or _password(folder),
+        "password": password or file.read_text().strip(),
     }
     text = _ACCOUNT_SETTINGS.format(**{k: v.replace("%", "%%") for k, v in values.items()})
     settings = folder / "accounts.ini"
@@ -166,16 +172,6 @@ def _write_account_settings(folder: Path, database: str | None, permission: str)
     settings.touch(0o600, exist_ok=False)
     settings.write_text(text)
     return settings
-
-
-def _password(folder: Path) -> str:
-    path = folder / "admin-password"
-    if not path.exists():
-        path.touch(0o600, exist_ok=False)
-        path.write_text(secrets.token_urlsafe(32))
-    if path.stat().st_mode & 0o077:
-        raise TrackingError(f"other users can read {path}", f"chmod 600 {path} and change it")
-    return path.read_text().strip()
 
 
 def _check_port(host: str, port: int) -> None:

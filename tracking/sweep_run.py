@@ -139,7 +139,13 @@ def update_parent(client: MlflowClient, run_id: str, sweep: str, update: SweepUp
         [RunTag(key, truncate(value)) for key, value in tags.items()],
     )
     if update.data:
-        client.log_inputs(run_id, [_data_input(*each) for each in update.data.items()])
+        inputs = []
+        for name, mark in update.data.items():  # MLflow limits the length of a digest
+            short = hashlib.sha256(mark.encode()).hexdigest()[:_MAX_DIGEST]
+            digest = mark if len(mark) <= _MAX_DIGEST else short
+            source = json.dumps({"fingerprint": mark})
+            inputs.append(DatasetInput(Dataset(name, digest, "local", source)))
+        client.log_inputs(run_id, inputs)
     if update.files is not None:
         artifacts(client, run_id).log_artifacts(str(update.files))
     if update.status == "RUNNING" and run.info.status != "RUNNING":
@@ -172,13 +178,6 @@ def study_pages(uri: str, limit: int) -> dict[str, str]:
 def _runs_page(experiment_id: str) -> str:
     """Path of an experiment's page, in the mode that shows runs."""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
-
-
-def _data_input(name: str, fingerprint: str) -> DatasetInput:
-    """A data set as an input of a run; MLflow limits the length of its digest."""
-    short = hashlib.sha256(fingerprint.encode()).hexdigest()[:_MAX_DIGEST]
-    digest = fingerprint if len(fingerprint) <= _MAX_DIGEST else short
-    return DatasetInput(Dataset(name, digest, "local", json.dumps({"fingerprint": fingerprint})))
 
 
 def _note(sweep: str, study: str, headline: str = "") -> str:

@@ -31,8 +31,8 @@ from sweeps.analysis.pareto import (
     worst_values,
 )
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import Table, panels, varying_fields
-from sweeps.analysis.text import format_setting, metric_label
+from sweeps.analysis.tables import panels, varying_fields
+from sweeps.analysis.text import Table, format_setting, metric_label
 from sweeps.errors import InputError
 
 HYPERVOLUME = "hypervolume"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from privnets.contract import Direction
 from privnets.membership.config import MECHANISM_FIELDS, MODELS, PRIVACY_FIELDS
 from privnets.statistics.intervals import Interval
 from sweeps.analysis.pareto import problem_fields
-from sweeps.analysis.text import field_label, format_setting, short_ids
+from sweeps.analysis.text import Table, field_label, format_setting, short_ids
 from sweeps.study.search_space import is_shared
 
 Row = Mapping[Hashable, Any]
@@ -67,15 +67,6 @@ _HEADING_NOTES = {
         "within chance in every objective."
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Text table with headings, cells, and a note below."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
 
 
 def front_table(

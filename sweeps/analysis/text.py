@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from numbers import Real
 
 _MAX_LABEL_LENGTH = 32
@@ -19,6 +20,15 @@ _NAMES: Mapping[str, str] = {
 }
 _PLAIN_FAMILIES = ("", "privacy", "utility")
 _IN_NATS = ("leakage", "alpha_leakage", "censored", "rho_kl", "rho_mi", "worst_record_rho_kl")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Text table with headings, cells, and a note below."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
 
 
 def metric_label(metric: str) -> str:

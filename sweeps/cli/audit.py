@@ -20,8 +20,7 @@ from privnets.audit.result import GATED, AuditResult
 from privnets.config import did_you_mean
 from privnets.references.user_files import import_object, set_folder
 from sweeps.analysis.export import check_output_path, save_frame
-from sweeps.analysis.tables import Table
-from sweeps.analysis.text import format_count
+from sweeps.analysis.text import Table, format_count
 from sweeps.cli.options import Json
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError, percentage_hint

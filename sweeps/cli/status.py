@@ -14,8 +14,8 @@ import typer
 
 from cluster.jobs import Job, last_line
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import Table, front_table
-from sweeps.analysis.text import format_count
+from sweeps.analysis.tables import front_table
+from sweeps.analysis.text import Table, format_count
 from sweeps.cli.options import JobServer, Json, Storage, Sweep
 from sweeps.cli.terminal import print_table, say
 from sweeps.engine.display import describe_points, describe_training

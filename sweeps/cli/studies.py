@@ -15,8 +15,7 @@ import privnets
 from privnets.config import flatten
 from privnets.fields import describe_fields
 from privnets.registry import is_own_experiment
-from sweeps.analysis.tables import Table
-from sweeps.analysis.text import first_sentence, format_count, format_setting
+from sweeps.analysis.text import Table, first_sentence, format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Storage, Study
 from sweeps.cli.terminal import print_table, say, say_sentence, say_wrapped
 from sweeps.errors import InputError, StudyError, describe_choices

@@ -8,7 +8,6 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import typer
 from rich.cells import cell_len
@@ -16,9 +15,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from sweeps.analysis.tables import Table
 from privnets.credentials import redact
+from sweeps.analysis.text import Table
 from sweeps.errors import make_printable
 from sweeps.remote.environment import SUBMIT_COMMAND
 

@@ -132,12 +132,21 @@ def _too_small_error(machines: Sequence[Machine], resources: Resources) -> Input
     limits = [_machine_limits(machine, resources) for machine in machines]
     names = dict.fromkeys(name for each in limits for name in each)
     short = [name for name in names if not any(each.get(name, 1) for each in limits)]
-    sizes = ", or ".join(sorted({_format_machine(m, resources) for m in machines})) or "none"
+    sizes = set()
+    for machine in machines:  # CPUs, GPUs, and its amounts of the other resources of a pack
+        parts = [f"{machine.memory / 2**30:.3g} GiB of memory"] if resources.memory else []
+        if resources.accelerator:
+            kind = machine.accelerator
+            parts += [f"the accelerator {kind}" if kind else "no GPU"]
+        amounts = dict(machine.custom)
+        parts += [f"{amounts.get(name, 0):g} {name}" for name in resources.custom]
+        cpus, gpus = format_count(machine.cpus, "CPU"), format_count(machine.gpus, "GPU")
+        sizes.add(", ".join([f"{cpus} and {gpus}", *parts]))
     reduced = " or ".join(f"resources.{name}" for name in short or names) or "resources.cpus"
     return InputError(
         f"resources: a pack requires {format_count(resources.pack_cpus, 'CPU')} and "
         f"{format_count(resources.pack_gpus, 'GPU')}{_format_others(resources)} on one machine; "
-        f"got machines with {sizes}. Change {reduced}, or add a machine"
+        f"got machines with {', or '.join(sorted(sizes)) or 'none'}. Change {reduced}, or add a machine"
     )
 
 
@@ -173,17 +182,6 @@ def format_amount(resources: Resources) -> str:
     """CPUs, GPUs and other resources of a pack, in words."""
     gpus = f" and {format_count(resources.pack_gpus, 'GPU')}" if resources.pack_gpus else ""
     return format_count(resources.pack_cpus, "CPU") + gpus + _format_others(resources)
-
-
-def _format_machine(machine: Machine, resources: Resources) -> str:
-    """CPUs and GPUs of a machine, and its amounts of the other resources that a pack requires."""
-    amounts = dict(machine.custom)
-    parts = [f"{machine.memory / 2**30:.3g} GiB of memory"] if resources.memory else []
-    if resources.accelerator:
-        parts += [f"the accelerator {machine.accelerator}" if machine.accelerator else "no GPU"]
-    parts += [f"{amounts.get(name, 0):g} {name}" for name in resources.custom]
-    cpus, gpus = format_count(machine.cpus, "CPU"), format_count(machine.gpus, "GPU")
-    return f"{cpus} and {gpus}" + "".join(f", {part}" for part in parts)
 
 
 def _format_others(resources: Resources) -> str:

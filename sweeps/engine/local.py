@@ -123,7 +123,12 @@ def train(
             import torch
 
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        run = _Run(plan, ledger, device, stop, end, on_progress)
+        capacity = local_capacity(plan.study.resources.model_copy(update={"concurrency": 1}))
+        if device.startswith("cuda"):
+            import torch
+
+            capacity = Capacity(1, int(0.9 * torch.cuda.mem_get_info(device)[0]), on_gpu=True)
+        run = _Run(plan, ledger, device, capacity, stop, end, on_progress)
         return run.train(sorted(point.point_id for point in plan.points)[number::parts])
 
 
@@ -134,6 +139,7 @@ class _Run:
     plan: Plan
     ledger: Ledger
     device: str
+    capacity: Capacity
     stop: StopRequest
     end: float | None
     on_progress: Callable[[LocalTraining, float], None]
@@ -146,7 +152,7 @@ class _Run:
         outcome = LocalTraining(
             self.ledger.sweep, self.ledger.storage, trainings, trainings - len(pending)
         )
-        packs = deque(pending_packs(plan, self.ledger, pending, self._capacity()))
+        packs = deque(pending_packs(plan, self.ledger, pending, self.capacity))
         while packs and not self._must_end(outcome):
             pack = packs.popleft()
             try:
@@ -185,10 +191,3 @@ class _Run:
         outcome.interrupted_by = self.stop.signal
         outcome.is_time_over = self.end is not None and time.monotonic() >= self.end
         return self.stop.is_requested() or outcome.is_time_over
-
-    def _capacity(self) -> Capacity:
-        if not self.device.startswith("cuda"):
-            return local_capacity(self.plan.study.resources.model_copy(update={"concurrency": 1}))
-        import torch
-
-        return Capacity(1, int(0.9 * torch.cuda.mem_get_info(self.device)[0]), on_gpu=True)

@@ -35,7 +35,6 @@ CLIENT: Final = "this machine"
 """Name for the machine that submits to a cluster."""
 
 _Text = Annotated[str, Field(max_length=10_000)]
-_CLOCK_SECONDS = 3.0
 _TOKEN_ADVICE = (
     "start every node with RAY_AUTH_MODE=token and the same token: `ray get-auth-token --generate` "
     "makes one; copy it to ~/.ray/auth_token on each node with mode 0600"
@@ -147,15 +146,6 @@ def check_versions(driver: Versions, own: Versions | None = None, node: str = ""
     vital = [PROJECT_NAME] if node == CLIENT else names
     same = all(_release(driver, name) == _release(own, name) for name in vital)
     return Check("versions", "warning" if same else "failed", found, _VERSIONS_ADVICE, node)
-
-
-def check_clock(node: str, time: float, before: float, after: float) -> Check:
-    """Judges a node's Unix time that was read between two moments of this machine's clock."""
-    offset = max(before - time, time - after, 0.0)
-    if offset <= _CLOCK_SECONDS:
-        return Check("clock", "ok", f"within {_CLOCK_SECONDS:g} s of the driver's", "", node)
-    remedy = "synchronise it by NTP (chrony, systemd-timesyncd): recorded times would be wrong"
-    return Check("clock", "warning", f"off by {offset:,.0f} s or more", remedy, node)
 
 
 def differing(left: Versions, right: Versions) -> list[str]:

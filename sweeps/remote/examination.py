@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -34,7 +33,6 @@ from sweeps.remote.doctor import (
     State,
     Versions,
     check_authentication,
-    check_clock,
     check_versions,
     differing,
     merge_nodes,
@@ -131,18 +129,13 @@ def _examine_nodes(
     checks = [check_authentication(reaction, not connection.is_remote())]
     limits: Any = {"seconds": _PART_SECONDS + _START_SECONDS, "environment": variables}
     answers = on_every_node(_examine_node, task, **limits)
-    before = time.time()
-    times = on_every_node(time.time, **limits)
-    after = time.time()
     names = node_names(answers)
     for machine, answer in answers.items():
-        name, moment = names[machine], times.get(machine)
+        name = names[machine]
         if isinstance(answer, NoAnswer):
             checks.append(Check("nodes", "failed", answer.reason, _NODE_ADVICE, name))
         else:
             checks += [replace(check, node=name) for check in answer]
-        if isinstance(moment, float):
-            checks.append(check_clock(name, moment, before, after))
     cpus, gpus = (sum(getattr(m, kind) for m in names) for kind in ("cpus", "gpus"))
     size = f"{format_count(cpus, 'CPU')} and {format_count(gpus, 'GPU')}"
     return names, [*checks, Check("nodes", "ok", f"{len(names)} alive, with {size}")]

@@ -85,7 +85,20 @@ class SweepJob:
         for option, place in (("--storage", self.storage), ("--data", self.data)):
             check_remote_path(option, place)
             _check_form(option, place)
-        _check_tracking(self.tracking_uri, self.storage)
+        uri = self.tracking_uri
+        if uri is None and "://" in self.storage:
+            raise InputError(
+                "a tracking URI must be given where the storage is a URI: pass --tracking-uri with "
+                "that of an MLflow server, as http://HOST:5000"
+            )
+        check_public("--tracking-uri", uri, TRACKING_ADVICE)
+        _check_form("--tracking-uri", uri)
+        is_relative = uri is not None and uri.startswith("sqlite:") and uri[:11] != "sqlite:////"
+        if uri is not None and (is_relative or "://" not in uri):
+            raise InputError(
+                "--tracking-uri must mean the same on every node, as http://HOST:5000 or "
+                f"sqlite:////absolute/path/mlflow.db; got {uri!r}"
+            )
 
     def metadata(self) -> dict[str, str]:
         """Returns the values that `status`, `logs` and `stop` read from the job."""
@@ -321,22 +334,6 @@ def _digest(study: Mapping[str, Any]) -> str:
     values = {key: value for key, value in study.items() if key != "resources"}
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
-
-
-def _check_tracking(uri: str | None, storage: str) -> None:
-    if uri is None and "://" in storage:
-        raise InputError(
-            "a tracking URI must be given where the storage is a URI: pass --tracking-uri with "
-            "that of an MLflow server, as http://HOST:5000"
-        )
-    check_public("--tracking-uri", uri, TRACKING_ADVICE)
-    _check_form("--tracking-uri", uri)
-    is_relative = uri is not None and uri.startswith("sqlite:") and uri[:11] != "sqlite:////"
-    if uri is not None and (is_relative or "://" not in uri):
-        raise InputError(
-            "--tracking-uri must mean the same on every node, as http://HOST:5000 or "
-            f"sqlite:////absolute/path/mlflow.db; got {uri!r}"
-        )
 
 
 def _check_form(option: str, place: str | None) -> None:

@@ -18,13 +18,12 @@ from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     OBFUSCATION,
     STRENGTH,
-    Table,
     best_first,
     evenly_spaced,
     front_table,
     varying_fields,
 )
-from sweeps.analysis.text import field_label, metric_label
+from sweeps.analysis.text import Table, field_label, metric_label
 from sweeps.report import tables
 from sweeps.report.figures.curves import CurveSet, group_curves, label_point
 from sweeps.report.figures.metrics import field_figure, front_figure

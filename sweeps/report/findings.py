@@ -12,8 +12,7 @@ from privnets.registry import is_own_experiment
 from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import FLAG_TEXTS, raised_flags
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import Table
-from sweeps.analysis.text import format_count, format_setting
+from sweeps.analysis.text import Table, format_count, format_setting
 from sweeps.analysis.trends import Verdict
 from sweeps.study.loader import load, study_names
 from sweeps.study.spec import Study

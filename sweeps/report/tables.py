@@ -27,12 +27,11 @@ from sweeps.analysis.tables import (
     MAX_ROWS,
     METRIC_FLOORS,
     Row,
-    Table,
     describe_config,
     limit_rows,
     row_interval,
 )
-from sweeps.analysis.text import format_number, format_setting, metric_label, short_ids
+from sweeps.analysis.text import Table, format_number, format_setting, metric_label, short_ids
 from sweeps.report.figures.curves import CurveSet
 from sweeps.store.reader import Note
 

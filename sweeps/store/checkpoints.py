@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import BaseModel, Field, Json
 from safetensors import SafetensorError
 
-from privnets.contract import Experiment
+from privnets.contract import Experiment, State
 from privnets.points import TradeoffPoint
 from privnets.registry import package_version
 from sweeps.store.artifacts import write_artifacts
@@ -26,9 +26,6 @@ from sweeps.store.codec import (
 from sweeps.store.filesystem import Directory
 from sweeps.store.lease import check_lease
 from sweeps.store.ledger import Ledger
-
-if TYPE_CHECKING:
-    import torch
 
 _POINTS_FILE: Final = "points.parquet"
 _STATE_FILE: Final = "state.safetensors"
@@ -61,7 +58,7 @@ class CheckpointContent:
 
     points: tuple[TradeoffPoint, ...] = ()
     remaining: tuple[ReplicateKey, ...] = ()
-    state: Mapping[str, torch.Tensor] | None = None
+    state: State | None = None
 
 
 @dataclass
@@ -84,7 +81,7 @@ class Checkpoint:
         self,
         points: Sequence[TradeoffPoint],
         remaining: Iterable[ReplicateKey],
-        state: Mapping[str, torch.Tensor],
+        state: State,
     ) -> None:
         """Saves the state of a stack.
 

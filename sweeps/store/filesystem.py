@@ -8,11 +8,11 @@ import re
 import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from pyarrow import fs
 
@@ -98,10 +98,20 @@ class Directory:
         with self._open(name) as source:
             return bytes(source.read(count))
 
-    def _open(self, name: str) -> AbstractContextManager[Any]:
+    @contextmanager
+    def _open(self, name: str) -> Iterator[Any]:
+        """Opens a file, on a local file system unless it is a link or a device."""
         path = f"{self.path}/{name}"
-        local = self.local_path is not None
-        return _open_plain(path) if local else self.filesystem.open_input_file(path)
+        if self.local_path is None:
+            with self.filesystem.open_input_file(path) as source:
+                yield source
+            return
+        # O_NONBLOCK: opening a pipe would otherwise wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as source:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a plain file", path)
+            yield source
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file atomically: to a temporary file, flushed, then renamed.
@@ -253,14 +263,3 @@ def check_writable(directory: Directory) -> None:
         raise InputError(
             f"storage {directory.path} must be a writable directory: {error}"
         ) from error
-
-
-@contextmanager
-def _open_plain(path: str) -> Iterator[IO[bytes]]:
-    """Opens a local file, unless it is a link or a device."""
-    # O_NONBLOCK: opening a pipe would otherwise wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as source:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a plain file", path)
-        yield source

@@ -13,7 +13,7 @@ from doctor_report import doctor
 from mlflow_server import free_port
 
 from cluster import Machine
-from sweeps.remote.doctor import Check, check_clock, check_versions, merge_nodes
+from sweeps.remote.doctor import Check, check_versions, merge_nodes
 from sweeps.remote.examination import check_capacity
 from sweeps.study.loader import load
 from tracking.server import team_server
@@ -106,21 +106,6 @@ def test_versions_that_differ_in_their_build_alone_are_a_warning() -> None:
 )
 def test_packs_that_need_a_whole_gpu_are_counted_as_such(study: str, found: str) -> None:
     assert check_capacity([Machine(cpus=16, gpus=2)], load(study)).found == found
-
-
-@pytest.mark.parametrize(
-    ("time", "state", "found"),
-    [
-        (90.0, "warning", "off by 10 s or more"),
-        (103.0, "ok", "within 3 s of the driver's"),
-        (120.0, "warning", "off by 15 s or more"),
-    ],
-)
-def test_a_clock_offset_leaves_out_the_time_of_the_request(
-    time: float, state: str, found: str
-) -> None:
-    check = check_clock("node", time, before=100.0, after=105.0)
-    assert (check.state, check.found) == (state, found)
 
 
 def test_equal_checks_of_several_nodes_become_one() -> None:
