@@ -146,7 +146,8 @@ def _too_small_error(machines: Sequence[Machine], resources: Resources) -> Input
     return InputError(
         f"resources: a pack requires {format_count(resources.pack_cpus, 'CPU')} and "
         f"{format_count(resources.pack_gpus, 'GPU')}{_format_others(resources)} on one machine; "
-        f"got machines with {', or '.join(sorted(sizes)) or 'none'}. Change {reduced}, or add a machine"
+        f"got machines with {', or '.join(sorted(sizes)) or 'none'}. Change {reduced}, or add a "
+        "machine"
     )
 
 
