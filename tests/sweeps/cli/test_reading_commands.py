@@ -186,7 +186,7 @@ def test_a_sweep_without_a_manifest_is_not_offered_again(tmp_path, storage):
     place = tmp_path / "storage"
     for name in ("mine", "mine-2026"):
         (place / name).mkdir(parents=True)
-    with pytest.raises(InputError, match=r"spec\.yaml is missing; choose one of mine-2026 "):
+    with pytest.raises(InputError, match=r"spec\.yaml is missing; choose mine-2026"):
         open_result("mine", str(place))
 
 
