@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from privnets.points import Curve, Replicate, TradeoffPoint
+from privnets.points import Replicate, TradeoffPoint
 from sweeps.engine.progress import SweepCounter
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
@@ -76,50 +74,3 @@ def test_front_does_not_depend_on_the_order_of_packs(ledger: Ledger) -> None:
 
 def test_sweep_without_points_has_zero_counts(ledger: Ledger) -> None:
     assert make_counter(ledger).read() == SweepCounts()
-
-
-_COUNT = """
-import resource, sys
-from sweeps.store.ledger import Ledger
-from sweeps.engine.progress import SweepCounter
-from sweeps.store.manifest import SeedRule
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-few, many = (Ledger(sys.argv[1], name) for name in ("few", "many"))
-objectives = {"privacy/m0": "min", "privacy/m1": "min"}
-rule = SeedRule(frozenset({0, 1}))
-SweepCounter(few, rule, objectives).read()
-before = peak()
-counter = SweepCounter(many, rule, objectives)
-assert counter.read().complete == 1000
-print(1024 * (peak() - before) / 1000)
-"""
-
-
-def test_complete_point_takes_little_memory(tmp_path: Path) -> None:
-    """Less than 20 kB each, including its share of the packs that are read at once."""
-    curve = Curve(tuple(range(20)), tuple(float(i) for i in range(20)))
-    metrics = {f"privacy/m{key}": float(key) for key in range(60)}
-    for name, count in (("few", 50), ("many", 1000)):
-        ledger = Ledger(str(tmp_path), name)
-        for start in range(0, count, 50):
-            ledger.write_pack(
-                str(start),
-                [
-                    TradeoffPoint(
-                        f"{index:020}",
-                        "membership",
-                        {"x": index},
-                        tuple(
-                            Replicate(seed, metrics, metrics, curves={"a": curve, "b": curve})
-                            for seed in range(2)
-                        ),
-                    )
-                    for index in range(start, start + 50)
-                ],
-            )
-    command = [sys.executable, "-c", _COUNT, str(tmp_path)]
-    per_point = float(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    assert per_point < 20_000

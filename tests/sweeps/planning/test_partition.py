@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,25 +73,6 @@ def test_the_last_packs_of_a_long_sweep_are_smaller() -> None:
     (sizes,) = partition_workloads([make_workload(400, 1.0, 0.0)], 4)
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] >= 2 * sizes[-1] - 1
-
-
-def test_efficient_sizes_are_close_to_the_best_time_per_member() -> None:
-    own = make_workload(100, 0.3, 1.7)
-
-    def each(size: int) -> float:
-        return own.pack_seconds(size) / size
-
-    best = min(map(each, range(1, own.largest + 1)))
-    assert 1 < own.smallest < own.preferred <= own.largest == 16
-    assert each(own.smallest) <= 1.4 * best < each(own.smallest - 1)
-    assert each(own.preferred) <= 1.05 * best < each(own.preferred - 1)
-
-
-@pytest.mark.parametrize(("members", "memory", "most"), [(3, ROOMY, 3), (100, 5500, 5)])
-def test_the_largest_size_is_limited_by_members_and_memory(
-    members: int, memory: int, most: int
-) -> None:
-    assert make_workload(members, 1.0, 100.0, memory).largest == most
 
 
 def test_workers_with_gpus_share_stacks_as_large_as_memory_allows() -> None:
