@@ -79,23 +79,21 @@ class Registry(Generic[T]):
         if len(offers) > 1:
             values = ", ".join(sorted(offers))
             raise ExtensionError(f"several packages offer {self._kind} {name!r}: {values}")
-        self._loaded[name] = self._load(next(iter(offers.values())))
-        return self._loaded[name]
-
-    def _load(self, point: EntryPoint) -> T:
+        (point,) = offers.values()
+        offer = f"{self._kind} {name!r} ({point.value})"
         base: type[T] = EntryPoint("base", self._base, self.group).load()
-        offer = f"{self._kind} {point.name!r} ({point.value})"
         try:
             loaded = point.load()
             is_class = isinstance(loaded, type) and issubclass(loaded, base)
             extension = loaded() if is_class else loaded
         except Exception as error:  # any exception of another package's code
             raise ExtensionError(f"cannot load {offer}: {type(error).__name__}: {error}") from error
-        if not isinstance(extension, base) or getattr(extension, "name", None) != point.name:
+        if not isinstance(extension, base) or getattr(extension, "name", None) != name:
             raise ExtensionError(
                 f"{offer} must be a class or an instance of {self._base.replace(':', '.')} "
-                f"with the name {point.name!r}; got {loaded!r}"
+                f"with the name {name!r}; got {loaded!r}"
             )
+        self._loaded[name] = extension
         return extension
 
 

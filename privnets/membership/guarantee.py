@@ -50,11 +50,44 @@ class Guarantee:
     assumption: str
 
 
+_cached_epsilon = lru_cache(maxsize=4096)(epsilon_spent)
+
+
 def guarantee_of(config: MembershipConfig) -> Guarantee:
-    """Returns the guarantee of a configuration with `epsilon`."""
+    """Returns the guarantee of a configuration with `epsilon`.
+
+    DP-SGD is that of Abadi et al. (arXiv 1607.00133). Noise on the minimiser is that of the
+    analytic Gaussian mechanism (arXiv 1805.06530).
+    """
+    assert config.epsilon is not None
+    epsilon, delta = config.epsilon, config.delta
     if config.private_mechanism == "dp_sgd":
-        return _of_steps(config)
-    return _of_released_parameters(config)
+        schedule = config.sample_rate, model_of(config).steps(config)
+        noise = noise_multiplier_for(epsilon, delta, *schedule, config.neighbours)
+        relations: tuple[Neighbours, ...] = (config.neighbours, "replace_one")
+        spent, replaced = (_cached_epsilon(noise, *schedule, delta, r) for r in relations)
+        sampling = f"batches are Poisson samples of rate {config.sample_rate:g}; PLD accountant"
+        return Guarantee(
+            noise,
+            PrivateTraining(noise, *schedule),
+            spent,
+            replaced,
+            advantage_bound(noise, *schedule),
+            _describe(config, sampling),
+        )
+    sensitivity = _sensitivity(config, config.neighbours)
+    noise = float(measures.gaussian_mechanism_sigma(epsilon, delta, sensitivity))
+    of_replaced = _sensitivity(config, "replace_one")
+    # A replaced record counts as one removed and one added.
+    moves = 2 if config.neighbours == "replace_one" else 1
+    return Guarantee(
+        noise,
+        PrivateTraining(moves * noise / sensitivity),
+        epsilon,
+        _gaussian_epsilon(noise / of_replaced, delta),
+        float(measures.gaussian_noise_advantage_bound(of_replaced, noise)),
+        _describe(config, f"L2 sensitivity {sensitivity:.3g}; analytic Gaussian mechanism"),
+    )
 
 
 def parameter_noise(config: MembershipConfig) -> float:
@@ -62,45 +95,6 @@ def parameter_noise(config: MembershipConfig) -> float:
     if config.private_mechanism != "output_perturbation":
         return config.noise_std
     return guarantee_of(config).noise
-
-
-def _of_steps(config: MembershipConfig) -> Guarantee:
-    """DP-SGD (Abadi et al., arXiv 1607.00133)."""
-    schedule = config.sample_rate, model_of(config).steps(config)
-    assert config.epsilon is not None
-    noise = noise_multiplier_for(config.epsilon, config.delta, *schedule, config.neighbours)
-    relations: tuple[Neighbours, ...] = (config.neighbours, "replace_one")
-    epsilon, replaced = (_cached_epsilon(noise, *schedule, config.delta, r) for r in relations)
-    sampling = f"batches are Poisson samples of rate {config.sample_rate:g}; PLD accountant"
-    return Guarantee(
-        noise,
-        PrivateTraining(noise, *schedule),
-        epsilon,
-        replaced,
-        advantage_bound(noise, *schedule),
-        _describe(config, sampling),
-    )
-
-
-_cached_epsilon = lru_cache(maxsize=4096)(epsilon_spent)
-
-
-def _of_released_parameters(config: MembershipConfig) -> Guarantee:
-    """Noise on the minimiser, by the analytic Gaussian mechanism (arXiv 1805.06530)."""
-    assert config.epsilon is not None
-    sensitivity = _sensitivity(config, config.neighbours)
-    noise = float(measures.gaussian_mechanism_sigma(config.epsilon, config.delta, sensitivity))
-    replaced = _sensitivity(config, "replace_one")
-    # A replaced record counts as one removed and one added.
-    moves = 2 if config.neighbours == "replace_one" else 1
-    return Guarantee(
-        noise,
-        PrivateTraining(moves * noise / sensitivity),
-        config.epsilon,
-        _gaussian_epsilon(noise / replaced, config.delta),
-        float(measures.gaussian_noise_advantage_bound(replaced, noise)),
-        _describe(config, f"L2 sensitivity {sensitivity:.3g}; analytic Gaussian mechanism"),
-    )
 
 
 def _sensitivity(config: MembershipConfig, neighbours: Neighbours) -> float:

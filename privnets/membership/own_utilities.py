@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from privnets import data
 from privnets.config import floor_key
 from privnets.membership.config import MembershipConfig
-from privnets.membership.models import model_of
+from privnets.membership.models import predicts_classes
 from privnets.membership.utilities import TestOutputs, Utilities
 from privnets.references.scorers import (
     NO_FLOOR,
@@ -31,7 +31,7 @@ def try_own_utilities(config: MembershipConfig, fingerprint: str) -> None:
         UserFormError: If a scorer fails.
     """
     metrics = tuple((config.metrics or {}).items())
-    _try(metrics, config.data_form, _classifies(config), fingerprint)
+    _try(metrics, config.data_form, predicts_classes(config), fingerprint)
 
 
 @lru_cache(maxsize=64)
@@ -46,7 +46,7 @@ def _try(
 
 def own_utilities(config: MembershipConfig, test: TestOutputs, unseen_share: float) -> Utilities:
     """Mean of each scorer over models, and its floor by the trivial model."""
-    known, labels = _known_targets(config.data_form, _classifies(config))
+    known, labels = _known_targets(config.data_form, predicts_classes(config))
     y, predicted, counted = (
         tensor.cpu().numpy() for tensor in (test.y, test.predicted, test.counted)
     )
@@ -66,10 +66,6 @@ def own_utilities(config: MembershipConfig, test: TestOutputs, unseen_share: flo
     values, floors = ({key: Estimate(*score) for key, score in each.items()} for each in scores)
     notes = {floor_key(key): NO_FLOOR for key in values if key not in floors}
     return Utilities(values, floors, notes)
-
-
-def _classifies(config: MembershipConfig) -> bool:
-    return model_of(config).classifies(data.info(config.data_form))
 
 
 def _known_targets(

@@ -13,7 +13,7 @@ import privnets
 from privnets.membership.config import GROUP_METRICS
 from privnets.membership.evaluation import group_metrics
 from privnets.membership.trials import Guesses, combine_strongest
-from privnets.references import user_files
+from privnets.references.user_files import set_folder
 
 EXPERIMENT = privnets.experiment("membership")
 RECORDS, MODELS = 120, 64
@@ -28,10 +28,7 @@ def folder(tmp_path):
     frame["id"] = range(300)
     frame["y"] = np.where(random.random(300) < 0.4, "yes", "no")
     frame.to_csv(tmp_path / "t.csv", index=False)
-    before = user_files._folder
-    user_files.set_folder(tmp_path)
-    yield
-    user_files._folder = before
+    set_folder(tmp_path)
 
 
 def config(groups, **fields):

@@ -14,8 +14,8 @@ import privnets
 from privnets.data import UserFormError
 from privnets.membership.own_utilities import own_utilities
 from privnets.membership.utilities import TestOutputs, means
-from privnets.references import user_files
 from privnets.references.scorers import Answers, score_models
+from privnets.references.user_files import absolute_path, set_folder
 
 CODE = """
 import numpy as np
@@ -57,10 +57,7 @@ def folder(tmp_path):
     frame["price"] = 1000 + 50 * frame["a"]
     frame.to_csv(tmp_path / "t.csv", index=False)
     (tmp_path / "mycosts.py").write_text(CODE)
-    before = user_files._folder
-    user_files.set_folder(tmp_path)
-    yield
-    user_files._folder = before
+    set_folder(tmp_path)
 
 
 def config(metrics, target="y", **fields):
@@ -165,7 +162,7 @@ def test_points_report_own_utilities_with_their_floors():
 def test_numbers_are_in_their_own_units():
     own = config({"utility/euros": "mycosts:euros"}, target="price")
     metrics = EXPERIMENT.run([own])[0].replicates[0].metrics
-    deviation = pd.read_csv(user_files.absolute_path("t.csv"))["price"].std(ddof=0)
+    deviation = pd.read_csv(absolute_path("t.csv"))["price"].std(ddof=0)
     assert metrics["utility/euros"] == pytest.approx(deviation * metrics["utility/test_mae"])
     assert metrics["floor/utility_test_r2"] == pytest.approx(0, abs=0.01)
 

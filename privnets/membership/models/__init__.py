@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any, ClassVar, Final
 
+from privnets import data
 from privnets.attacks import attack_names
 from privnets.attacks.base import NO_POPULATION, NO_TRAJECTORY
 from privnets.contract import Cost, InvalidField
@@ -132,6 +133,11 @@ def model_of(config: MembershipConfig) -> TargetModel:
     """Returns the description of the target model of a configuration."""
     model: TargetModel = config.target_model
     return model
+
+
+def predicts_classes(config: MembershipConfig) -> bool:
+    """Whether the target model of a configuration predicts a class, rather than a number."""
+    return model_of(config).classifies(data.info(config.data_form))
 
 
 class Linear(TargetModel):

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privnets import data
 from privnets.contract import Experiment, Stage, State
 from privnets.differential_privacy.dp_sgd import PrivateSchedule, train_privately
 from privnets.differential_privacy.per_example import ClippedGradients
@@ -25,7 +24,7 @@ from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import evaluate
 from privnets.membership.guarantee import guarantee_of, parameter_noise
 from privnets.membership.leakage import shared_sides
-from privnets.membership.models import SharedModel
+from privnets.membership.models import SharedModel, predicts_classes
 from privnets.membership.observations import (
     Observations,
     Trainer,
@@ -254,7 +253,7 @@ class _ModelPredictor(Predictor):
     def __init__(
         self, trainer: SharedTrainer, config: MembershipConfig, flat: Tensor, universe: Universe
     ) -> None:
-        self.classifies = trainer.model.classifies(data.info(config.data_form))
+        self.classifies = predicts_classes(config)
         self._trainer, self._config = trainer, config
         self._flat, self._universe = flat, universe
 

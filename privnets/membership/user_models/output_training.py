@@ -19,12 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privnets import data
 from privnets.audit.model_signals import choose_limit
 from privnets.contract import Experiment, Stage, State
 from privnets.membership.config import MembershipConfig, metric_keys
 from privnets.membership.evaluation import evaluate
-from privnets.membership.models import model_of
+from privnets.membership.models import predicts_classes
 from privnets.membership.observations import Trainer, Universe
 from privnets.membership.outputs import (
     Outputs,
@@ -69,9 +68,7 @@ class OutputRequest:
     @property
     def classes(self) -> int:
         """Classes that the models predict; 0 for numbers."""
-        config = self.design.config
-        info = data.info(config.data_form)
-        return self.universe.classes if model_of(config).classifies(info) else 0
+        return self.universe.classes if predicts_classes(self.design.config) else 0
 
     @property
     def test_columns(self) -> NDArray[np.int64]:
@@ -163,9 +160,7 @@ class OutputTrainer(Trainer):
 
     def describe_lack(self, request: OutputRequest, models: range, trained: Tensor) -> str | None:
         """Reason why outputs are no answer: some are NaN, or predicted numbers are infinite."""
-        config = request.design.config
-        classifies = model_of(config).classifies(data.info(config.data_form))
-        lacks = trained.isnan() if classifies else ~trained.isfinite()
+        lacks = trained.isnan() if request.classes else ~trained.isfinite()
         rows = lacks.any(1)
         if not bool(rows.any()):
             return None
