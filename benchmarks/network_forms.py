@@ -107,7 +107,7 @@ def _recurrent_by_step(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
 def _release(releaser: Releaser) -> Run:
     def run(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         key, records = stream_key(0, "noise"), (x.shape[0] * x.shape[1], *x.shape[2:])
-        parts = list(releaser.record_noise(key, 1.0, records, x.device))
+        parts = list(releaser.record_noise([key], torch.ones(1, device=x.device), records))
         noise = torch.cat(parts, 1).unflatten(1, x.shape[:2])[0]
         return releaser.release(parameters, Minibatch(x, torch.zeros(x.shape[:3]), noise=noise))
 

@@ -15,6 +15,9 @@ from privnets.points import Curve
 
 PARTS = ("attack", "validation", "test")
 
+Redraw: TypeAlias = Callable[[str], Tensor]
+"""Releases the same records again with the noise of a named stream, [n, ...]."""
+
 Parameters: TypeAlias = Sequence[Tensor]
 """Parameters of the releasers of a stack, each of shape [S, ...]."""
 
@@ -46,8 +49,7 @@ class Evidence:
         other_test: Test records labelled by another rule, on which attackers are scored too; None
             if there is one rule.
         is_random: Whether another release of the same records would differ.
-        redraw: Releases the attack split again with the noise of a named stream, [n, ...]; None
-            if that is not possible.
+        redraw: Releases the attack split again; None if that is not possible.
     """
 
     attack: AttackView
@@ -55,7 +57,7 @@ class Evidence:
     test: AttackView
     other_test: AttackView | None = field(default=None, kw_only=True)
     is_random: bool = field(default=False, kw_only=True)
-    redraw: Callable[[str], Tensor] | None = field(default=None, kw_only=True)
+    redraw: Redraw | None = field(default=None, kw_only=True)
 
     @property
     def splits(self) -> tuple[AttackView, AttackView, AttackView]:

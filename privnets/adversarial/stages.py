@@ -20,6 +20,7 @@ from privnets.adversarial.training.inference_networks import build_game_networks
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.contract import Experiment, Rung, Stage, State
+from privnets.networks.devices import Precision, each_computed_in
 from privnets.points import TradeoffPoint
 
 _STAGE_SECONDS = 5.0
@@ -72,7 +73,11 @@ class StackRun:
             else:
                 yield stage
         while self._game.configs:
-            yield from self._evaluate()
+            # Attackers are trained in single precision, rounded as the game was.
+            precision: Precision = (
+                "tf32" if self._game.configs[0].precision == "tf32" else "float32"
+            )
+            yield from each_computed_in(precision, self._pool.x.device, self._evaluate())
 
     def _advance(self, ahead: Sequence[float]) -> list[TradeoffPoint]:
         """Trains as far as the next rung at most; returns the points that failed."""

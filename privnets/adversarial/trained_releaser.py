@@ -183,13 +183,13 @@ class TrainedReleaser:
         Recurrent releasers see the secret of each step, shape [n, T], `MISSING` if unknown.
         """
         key = stream_key(secrets.randbits(128) if seed is None else seed, "release")
-        noise_std, device = self.description.noise_std, torch.device("cpu")
+        scales = torch.tensor([self.description.noise_std])
         classes = np.full(x.shape[:2], MISSING) if secret is None else secret
-        together = self.network.released_together(x.shape[1:])
+        together = self.network.released_together(x.shape[1:], 1, scales.device)
         records, own = (
             torch.split(torch.tensor(array)[None], together, 1) for array in (x, classes)
         )
-        noise = self.network.record_noise(key, noise_std, x.shape, device)
+        noise = self.network.record_noise([key], scales, x.shape)
         released = [
             self.network.release(self.parameters, Minibatch(*part[:2], noise=part[2]))[0]
             for part in zip(records, own, noise, strict=True)

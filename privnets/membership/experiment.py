@@ -153,7 +153,7 @@ class Membership(Experiment[MembershipConfig]):
         """Trains a stack; see `Experiment.stages`."""
         require_equal_structures(configs)
         trainer = model_of(configs[0]).load_trainer()
-        stages: Iterator[Stage] = trainer.stages(self, configs, device, state or {})
+        stages: Iterator[Stage] = trainer.stages_in_float32(self, configs, device, state or {})
         return stages
 
 

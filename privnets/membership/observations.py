@@ -27,6 +27,7 @@ from privnets.membership.leakage import Sides
 from privnets.membership.models import model_of
 from privnets.membership.trials import Trials
 from privnets.membership.utilities import Utilities
+from privnets.networks.devices import each_computed_in
 from privnets.randomness import generator
 from privnets.references.data import RawTableReference
 from privnets.references.tables import RawRecords, TableSource
@@ -50,6 +51,13 @@ class Trainer(ABC):
         state: State,
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
+
+    def stages_in_float32(
+        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
+    ) -> Iterator[Stage]:
+        """Stages in single precision, of which PyTorch's default on CUDA keeps ten bits."""
+        stages = self.stages(experiment, configs, device, state)
+        return each_computed_in("float32", torch.device(device), stages)
 
     def check(self, config: MembershipConfig) -> None:  # noqa: B027
         """Tries code of the user on the data set; there is none by default.

@@ -14,7 +14,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from torch.amp import is_autocast_available
 from torch.backends import cuda, cudnn
 
 Precision = Literal["float32", "tf32", "bf16"]
+_T = TypeVar("_T")
 
 # Constants of glibc's malloc.h.
 _M_TRIM_THRESHOLD: Final = -1
@@ -38,19 +39,18 @@ class LayerForms(NamedTuple):
     Attributes:
         groups_convolutions: Whether convolutions of all networks are one grouped convolution, else
             some networks at a time, with channels innermost in memory.
-        looped_lstms: Largest number of networks for which PyTorch's LSTM runs one network after
-            another; each time step is a batched product for more.
+        loops_lstms: Whether PyTorch's LSTM runs one network after another, else each time step is
+            a batched product for all.
         vectorises_modules: Whether a stack of convolutional modules runs as one, else one by one.
     """
 
     groups_convolutions: bool
-    looped_lstms: float
+    loops_lstms: bool
     vectorises_modules: bool
 
 
-_CPU: Final = LayerForms(False, float("inf"), False)
-# A looped LSTM of `eco` has 137 kernels a network, and one step by step 11,152 for any number.
-_CUDA: Final = LayerForms(True, 80, True)
+_CPU: Final = LayerForms(False, True, False)
+_CUDA: Final = LayerForms(True, False, True)
 
 
 def fastest_forms(x: Tensor) -> LayerForms:
@@ -62,7 +62,8 @@ def fastest_forms(x: Tensor) -> LayerForms:
 def computed_in(precision: Precision, device: torch.device) -> Iterator[None]:
     """Context in which a device computes products and convolutions in a number format.
 
-    `tf32` has an effect on CUDA devices alone. With `bf16` networks may return bfloat16.
+    `tf32` has an effect on CUDA devices alone. With `bf16` networks may return bfloat16. A device
+    with a number is also the one that kernels run on.
     """
     # PyTorch's own default is TF32 in convolutions. Newer settings would make these two unreadable.
     settings: Sequence[Any] = (cuda.matmul, cudnn) if device.type == "cuda" else ()
@@ -72,11 +73,28 @@ def computed_in(precision: Precision, device: torch.device) -> Iterator[None]:
             each.allow_tf32 = precision == "tf32"
         # A cached copy of a weight would be outdated after the next update of the weight.
         cast = partial(torch.autocast, device.type, torch.bfloat16, cache_enabled=False)
-        with cast() if precision == "bf16" else nullcontext():
+        is_named = device.type == "cuda" and device.index is not None
+        with (
+            torch.cuda.device(device) if is_named else nullcontext(),
+            cast() if precision == "bf16" else nullcontext(),
+        ):
             yield
     finally:
         for each, value in zip(settings, before, strict=True):
             each.allow_tf32 = value
+
+
+def each_computed_in(
+    precision: Precision, device: torch.device, items: Iterator[_T]
+) -> Iterator[_T]:
+    """Items of an iterator, each of which is computed as in `computed_in`."""
+    while True:
+        with computed_in(precision, device):
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+        yield item
 
 
 def cast_inputs(tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from privnets.networks.devices import fastest_forms
+from privnets.networks.devices import cast_inputs, fastest_forms
 from privnets.networks.layers import dense, initial_dense, uniform_weights
 
 
@@ -31,10 +33,9 @@ def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -
         Shape [S, n, T, h], or [S, n, T, 2 h] when bidirectional.
     """
     # Some processors lack PyTorch's LSTM in bfloat16.
-    is_cast = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-    if is_cast or len(x) > fastest_forms(x).looped_lstms:
-        return step_by_step(parameters, x, bidirectional)
-    return network_by_network(parameters, x, bidirectional)
+    if fastest_forms(x).loops_lstms and not torch.is_autocast_enabled(x.device.type):
+        return network_by_network(parameters, x, bidirectional)
+    return step_by_step(parameters, x, bidirectional)
 
 
 def network_by_network(parameters: Sequence[Tensor], x: Tensor, bidirectional: bool) -> Tensor:
@@ -69,18 +70,91 @@ def step_by_step(parameters: Sequence[Tensor], x: Tensor, bidirectional: bool) -
 def _run(x: Tensor, input_weight: Tensor, hidden_weight: Tensor, bias: Tensor) -> Tensor:
     """Runs one layer in one direction, from [S, n, T, in] to [S, n, T, h]."""
     networks, n, steps, _ = x.shape
-    projected = torch.baddbmm(bias[:, None], x.flatten(1, 2), input_weight.mT).view(
-        networks, n, steps, -1
+    projected = torch.baddbmm(bias[:, None], x.flatten(1, 2), input_weight.mT)
+    gates = projected.view(networks, n, steps, -1).movedim(2, 0).contiguous()
+    states: Tensor = _Steps.apply(*cast_inputs([gates, hidden_weight]))  # type: ignore[no-untyped-call]
+    return states.movedim(0, 2)
+
+
+class _Steps(torch.autograd.Function):
+    """States [T, S, n, h] of a layer, from projected inputs [T, S, n, 4 h] and weights [S, 4 h, h].
+
+    A time step is a product and a cell, forwards and backwards. The gradient of the weights is one
+    product over all steps.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, weight: Tensor) -> Tensor:
+        hidden = projected.new_zeros(*projected.shape[1:3], weight.shape[-1])
+        states, cells, gates = [hidden], [hidden.flatten(0, 1)], []
+        for inputs in projected:
+            recurrent = torch.bmm(states[-1], weight.mT).flatten(0, 1)
+            state, cell, gate = _cell(inputs.flatten(0, 1), recurrent, cells[-1])
+            states.append(state.view_as(hidden))
+            cells.append(cell)
+            gates.append(gate)
+        stacked = torch.stack(states)
+        ctx.save_for_backward(weight, stacked, *cells, *gates)
+        return stacked[1:]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        weight, states, *saved = ctx.saved_tensors
+        steps, networks, n, hidden = gradient.shape
+        cells, gates = saved[: steps + 1], saved[steps + 1 :]
+        gradient = gradient.clone(memory_format=torch.contiguous_format)
+        of_cell = torch.zeros_like(cells[0])
+        of_gates: list[Tensor] = []
+        for step in reversed(range(steps)):
+            own = gradient[step]
+            if of_gates:
+                own.baddbmm_(of_gates[-1].view(networks, n, -1), weight)
+            around = cells[step], cells[step + 1], gates[step]
+            of_gate, of_cell = _cell_gradients(own.flatten(0, 1), of_cell, *around)
+            of_gates.append(of_gate)
+        of_projected = torch.stack(of_gates[::-1]).view(steps, networks, n, 4 * hidden)
+        if not ctx.needs_input_grad[1]:
+            return of_projected, None
+        by_network = (t.transpose(0, 1).flatten(1, 2) for t in (of_projected, states[:-1]))
+        return of_projected, torch.bmm(next(by_network).mT, next(by_network))
+
+
+# PyTorch has one kernel for a cell on CUDA, and one for its gradients.
+
+
+def _cell(inputs: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Next hidden state and cell [N, h], and gates [N, 4 h] for the gradients."""
+    if inputs.is_cuda:
+        state, new, gates = torch.ops.aten._thnn_fused_lstm_cell(inputs, recurrent, cell)
+        return state, new, gates
+    in_gate, forget, candidate, out_gate = (inputs + recurrent).chunk(4, -1)
+    gates = torch.cat(
+        [in_gate.sigmoid(), forget.sigmoid(), candidate.tanh(), out_gate.sigmoid()], 1
     )
-    hidden = cell = x.new_zeros(networks, n, hidden_weight.shape[-1])
-    states = []
-    for inputs in projected.unbind(2):
-        gates = torch.baddbmm(inputs, hidden, hidden_weight.mT)
-        in_gate, forget, new, out_gate = gates.chunk(4, -1)
-        cell = forget.sigmoid() * cell + in_gate.sigmoid() * new.tanh()
-        hidden = out_gate.sigmoid() * cell.tanh()
-        states.append(hidden)
-    return torch.stack(states, 2)
+    in_gate, forget, candidate, out_gate = gates.chunk(4, -1)
+    new = forget * cell + in_gate * candidate
+    return out_gate * new.tanh(), new, gates
+
+
+def _cell_gradients(
+    of_state: Tensor, of_new: Tensor, cell: Tensor, new: Tensor, gates: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the gates before their activation [N, 4 h], and of the cell before [N, h]."""
+    if cell.is_cuda:
+        fused = torch.ops.aten._thnn_fused_lstm_cell_backward_impl
+        of_gates, of_cell, _ = fused(of_state, of_new, cell, new, gates, False)
+        return of_gates, of_cell
+    in_gate, forget, candidate, out_gate = gates.chunk(4, -1)
+    bounded = new.tanh()
+    of_new = of_new + of_state * out_gate * (1 - bounded.square())
+    slopes = [
+        of_new * candidate * in_gate * (1 - in_gate),
+        of_new * cell * forget * (1 - forget),
+        of_new * in_gate * (1 - candidate.square()),
+        of_state * bounded * out_gate * (1 - out_gate),
+    ]
+    return torch.cat(slopes, 1), of_new * forget
 
 
 def initial_lstm(

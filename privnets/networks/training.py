@@ -150,7 +150,7 @@ class FusedAdam:
         self._steps = [torch.zeros((), device=p.device) for p in self.parameters]
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], scale: float = 1.0) -> None:
+    def step(self, gradients: Sequence[Tensor], scale: Tensor | float = 1.0) -> None:
         """Updates every parameter once; see `StackedAdam.step`."""
         torch._foreach_add_(self._steps, 1)
         torch._fused_adam_(
@@ -189,11 +189,18 @@ class StackedMomentum:
         self._velocity = [torch.zeros_like(p) for p in self.parameters]
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], scale: float = 1.0) -> None:
+    def step(self, gradients: Sequence[Tensor], scale: Tensor | float = 1.0) -> None:
         """Updates every parameter once; see `StackedAdam.step`."""
         torch._foreach_mul_(self._velocity, self._momentum)
         torch._foreach_add_(self._velocity, list(gradients))
-        torch._foreach_addcmul_(self.parameters, self._velocity, self._rates, -scale)
+        changes = torch._foreach_mul(self._velocity, -scale)
+        torch._foreach_addcmul_(self.parameters, changes, self._rates)
+
+
+def rate_scales(factors: Sequence[float], device: torch.device) -> Tensor:
+    """Factors on learning rates [n], in the type that PyTorch's optimisers read on a device."""
+    is_cpu = device.type == "cpu"
+    return torch.tensor(factors, dtype=torch.float64 if is_cpu else torch.float32, device=device)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def test_changed_copies_are_mirrored_and_shifted_images():
 def test_random_changes_are_uniform_shifts_and_fair_flips():
     image = np.arange(64.0).reshape(1, 8, 8)
     images = torch.from_numpy(image).expand(4000, 1, 8, 8)
-    changed = augment(images, "flip_and_shift", np.random.default_rng(0)).numpy()
+    changed = augment(images[None], "flip_and_shift", [np.random.default_rng(0)])[0].numpy()
     forms = {
         crop(own, i, j).tobytes(): (flip, i, j)
         for flip, own in enumerate((image, image[..., ::-1]))
@@ -97,7 +97,7 @@ def test_random_changes_are_uniform_shifts_and_fair_flips():
         counts[forms[np.ascontiguousarray(each).tobytes()]] += 1
     # Standard error of each of 18 equal shares: 3.6 counts of 222.
     np.testing.assert_allclose(list(counts.values()), 4000 / 18, atol=75)
-    assert augment(images, "none", np.random.default_rng(0)) is images
+    assert augment(images, "none", [np.random.default_rng(0)]) is images
 
 
 def _trials(queries=None, trajectory=None, models=40):

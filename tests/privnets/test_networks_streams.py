@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import subprocess
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +13,9 @@ from scipy.stats import chisquare, kstest, norm
 from torch import Tensor
 
 from privnets.networks.streams import (
+    CUDA_SOURCE,
     RandomStreams,
+    _fused_philox,
     integers,
     philox,
     standard_normal,
@@ -38,6 +44,35 @@ def test_philox_gives_the_published_vector():
     words = philox(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
     published = [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]
     assert words[0, 0].numpy().view(np.uint64).tolist() == published
+
+
+def test_the_cuda_source_of_philox_gives_the_same_words(tmp_path):
+    """A compiler of C++ for the CPU computes what NVIDIA's computes for a thread."""
+    if (compiler := shutil.which("g++")) is None:
+        pytest.skip("needs g++")
+    source, library = tmp_path / "philox.cpp", tmp_path / "philox.so"
+    source.write_text(f"""
+        typedef unsigned long long word;
+        static word __umul64hi(word a, word b) {{ return (unsigned __int128)a * b >> 64; }}
+        {CUDA_SOURCE}
+        extern "C" void compute(long long* k, long long n, long long* out) {{
+          philox<long long>(k[0], k[1], n, out[0], out[1], out[2], out[3]); }}""")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    compute = ctypes.CDLL(str(library)).compute
+    keys = torch.from_numpy(np.stack(_KEYS).view(np.int64))
+    for key in keys:
+        for counter in (1, 2**40):
+            words = torch.empty(4, dtype=torch.int64)
+            at = (ctypes.c_void_p(t.data_ptr()) for t in (key, words))
+            compute(next(at), ctypes.c_longlong(counter), next(at))
+            assert torch.equal(words, philox(key[None], torch.tensor([counter]))[0, 0])
+
+
+@pytest.mark.gpu
+def test_rows_have_equal_bits_on_a_gpu():
+    assert _fused_philox() is not None
+    on_gpu = RandomStreams(_KEYS, 27, torch.device("cuda")).rows(7, 12)
+    assert torch.equal(on_gpu.cpu(), RandomStreams(_KEYS, 27, _CPU).rows(7, 12))
 
 
 @pytest.mark.parametrize("words", [1, 8, 27])

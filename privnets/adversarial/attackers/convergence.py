@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +13,14 @@ from torch import Tensor
 
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.inference_networks import cross_entropy
+from privnets.networks.capture import StepRunner
 from privnets.networks.layers import Architecture, stack_parameters
 from privnets.networks.training import StackedAdam, differentiable
 from privnets.points import Curve
 from privnets.randomness import generator
 
-Redraw = Callable[[str], Tensor]
-"""Returns inputs with the noise of a named stream."""
+InputRedraw = Callable[[Sequence[int], str], Tensor]
+"""Returns inputs [m, n, ...] of some members of a stack, with the noise of a named stream."""
 
 CONVERGED_GAIN = 5e-3
 """Nats; training has converged if the last quarter of its steps gained less validation loss."""
@@ -32,6 +33,7 @@ _MIN_GAIN = 1e-3  # nats of validation loss
 _LONG_TRAINING = 2_500  # from here on, a gain below `CONVERGED_GAIN` ends training
 _AVERAGE_POWER = 8  # the average reaches over about a ninth of the steps
 _INPUTS_AT_ONCE = 2**20  # numbers evaluated together
+_INPUTS_REDRAWN = 2**26  # numbers drawn together, for memory
 _CURVE_STEPS = 24  # of the curve that shows convergence
 
 
@@ -58,9 +60,9 @@ class TrainingTask:
         architecture: Network with logits [M, n, C], or [M, n, T, C] for sequences.
         validation: Records that choose parameters.
         purpose: Names the random draws, so that they differ from those of other networks.
-        redraws: Per member, returns the inputs [n, ...] of its training records with fresh noise,
-            or is None if inputs never change; empty if none ever change. Before each pass over
-            its records but the first, a member's inputs in `training` are replaced.
+        redraw: Returns inputs of training records with fresh noise, which replace those in
+            `training` before each pass over the records but the first.
+        redrawn: Members whose inputs change.
     """
 
     architecture: Architecture
@@ -68,7 +70,8 @@ class TrainingTask:
     validation: LabelledStack
     seeds: Sequence[int]
     purpose: str
-    redraws: Sequence[Redraw | None] = ()
+    redraw: InputRedraw | None = None
+    redrawn: Collection[int] = ()
     batch_size: int = 64
 
 
@@ -114,7 +117,7 @@ def train_until_converged(
         Share of the work done, in (0, 1].
     """
     stack = _ClassifierStack(task)
-    while stack.step < most_steps and len(stack.place):
+    while stack.step < most_steps and stack.members:
         interval = max(stack.interval, int(_INTERVAL_SHARE * stack.step))
         stack.advance(min(stack.step + interval, most_steps))
         yield stack.step / most_steps
@@ -147,7 +150,7 @@ class _ClassifierStack:
 
     Attributes:
         step: Steps taken.
-        place: Place in the task of each member that is still in training.
+        members: Place in the task of each member that is still in training.
         interval: Steps between the first evaluations.
         draws: Different inputs that each member of the task was trained on.
     """
@@ -155,7 +158,7 @@ class _ClassifierStack:
     def __init__(self, task: TrainingTask) -> None:
         self._task, self.step, self._passes = task, 0, 0
         device, members = task.training.x.device, len(task.seeds)
-        self.place = torch.arange(members, device=device)
+        self.members, self._runner = list(range(members)), StepRunner(device)
         self._randoms = [generator(seed, task.purpose) for seed in task.seeds]
         self._rows = []  # of each member, with a label to learn from; all if none has one
         for rows in task.training.rows:
@@ -170,61 +173,86 @@ class _ClassifierStack:
         self.monitor = _ConvergenceMonitor(parameters)
         rates = torch.full((members,), _LEARNING_RATE, device=device)
         self._optimiser = StackedAdam(parameters, rates)
-        self._batches = torch.empty(0, members, task.batch_size, dtype=torch.int64)
+        self._batches = torch.empty(0, members, task.batch_size, dtype=torch.int64, device=device)
 
     def advance(self, end: int) -> None:
         """Trains up to a step, and evaluates there."""
+        power, steps = _AVERAGE_POWER, torch.arange(self.step + 1, end + 1, dtype=torch.float64)
+        shares = iter(((1 + power) / (steps + power)).float().to(self._device))
         while self.step < end:
             if not len(self._batches):
                 self._begin_pass()
             now, self._batches = self._batches.tensor_split([end - self.step])
             for batch in now:
-                self._take_step(batch)
+                self._runner.run(self._take_step, [batch, next(shares)])
+                self.step += 1
         self._evaluate()
+
+    @property
+    def _device(self) -> torch.device:
+        return self._task.training.x.device
 
     def _begin_pass(self) -> None:
         """Draws the minibatches of a pass over the records, and fresh inputs after the first."""
-        task, members = self._task, self.place.tolist()
-        for i in members if self._passes and task.redraws else ():
-            if (redraw := task.redraws[i]) is not None:
-                rows, drawn = task.training.rows[i], redraw(f"{task.purpose} {self._passes}")
-                self.draws[i] += not torch.equal(task.training.x[rows], drawn)
-                task.training.x[rows] = drawn
+        if self._passes:
+            self._redraw(f"{self._task.purpose} {self._passes}")
         self._passes += 1
         batches = []
-        for random, i in zip(self._randoms, members, strict=True):
-            count = self._pass_steps * task.batch_size
+        for random, i in zip(self._randoms, self.members, strict=True):
+            count = self._pass_steps * self._task.batch_size
             passes = -(-count // len(self._rows[i]))
             order = np.concatenate([random.permutation(self._rows[i]) for _ in range(passes)])
-            batches.append(order[:count].reshape(self._pass_steps, task.batch_size))
-        self._batches = torch.from_numpy(np.stack(batches, 1)).to(self.place.device)
+            batches.append(order[:count].reshape(self._pass_steps, self._task.batch_size))
+        self._batches = torch.from_numpy(np.stack(batches, 1)).to(self._device)
 
-    def _take_step(self, batch: Tensor) -> None:
+    def _redraw(self, stream: str) -> None:
+        """Replaces inputs by fresh ones, those of several members at a time."""
+        task, training = self._task, self._task.training
+        redrawn = [i for i in self.members if i in task.redrawn]
+        together = max(1, _INPUTS_REDRAWN // (training.rows.shape[1] * training.x[0].numel()))
+        for first in range(0, len(redrawn), together):
+            members = redrawn[first : first + together]
+            assert task.redraw is not None
+            inputs, rows = task.redraw(members, stream), training.rows[members]
+            differs = (training.x[rows] != inputs).flatten(1).any(1)
+            for i, is_new in zip(members, differs.tolist(), strict=True):
+                self.draws[i] += is_new
+            training.x[rows] = inputs
+
+    def _take_step(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Takes a step on the rows of a batch [m, B], with a share [] of it in the average.
+
+        It depends on tensors alone, which it changes in place: a CUDA graph may repeat it.
+        """
+        batch, share = inputs
         training, parameters = self._task.training, self._optimiser.parameters
         with differentiable(parameters):
             logits = self._task.architecture.forward(parameters, training.x[batch])
             loss = cross_entropy(logits, training.label[batch]).sum()
             gradients = torch.autograd.grad(loss, parameters)
         self._optimiser.step(gradients)
-        self.step += 1
-        weight = (1 + _AVERAGE_POWER) / (self.step + _AVERAGE_POWER)
-        torch._foreach_lerp_(self._average, parameters, weight)
+        torch._foreach_lerp_(self._average, parameters, [share] * len(parameters))
+        return {}
 
     def _evaluate(self) -> None:
         """Notes the validation loss; converged members leave."""
         validation, monitor = self._task.validation, self.monitor
-        rows = validation.rows[self.place]
+        place = torch.tensor(self.members, device=self._device)
+        rows = validation.rows[place]
         log_p = log_probabilities(self._task.architecture, self._average, validation.x, rows)
         loss = cross_entropy(log_p, validation.label[rows])
-        monitor.update(self.step, loss, self._average, self.place)
+        monitor.update(self.step, loss, self._average, place)
         is_long = self.step >= _LONG_TRAINING
-        converged = (monitor.has_settled() if is_long else monitor.has_converged)[self.place]
-        if bool(converged.any()):
-            index = (~converged).nonzero()[:, 0]
-            self._randoms = [self._randoms[i] for i in index.tolist()]
-            self.place, self._batches = self.place[index], self._batches[:, index]
+        converged = (monitor.has_settled() if is_long else monitor.has_converged)[place].tolist()
+        if any(converged):
+            kept = [i for i, has_converged in enumerate(converged) if not has_converged]
+            self._randoms = [self._randoms[i] for i in kept]
+            self.members = [self.members[i] for i in kept]
+            index = torch.tensor(kept, dtype=torch.int64, device=self._device)
+            self._batches = self._batches[:, index]
             self._average = [average[index] for average in self._average]
             self._optimiser.keep(index)
+            self._runner = StepRunner(self._device)
 
 
 class _ConvergenceMonitor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from privnets.adversarial.attackers import PROFILES, SIDE
 from privnets.adversarial.attackers.attacker import NetworkAttacker, Posterior
 from privnets.adversarial.attackers.convergence import (
-    Redraw,
+    LabelledStack,
     TrainingTask,
     log_probabilities,
     stack_records,
@@ -24,6 +24,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evidence import AttackView, Evidence
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING, known_secret
+from privnets.adversarial.training.batches import redraw_together
 from privnets.adversarial.training.inference_networks import append_side, build_inference_network
 from privnets.networks.layers import Architecture
 
@@ -70,14 +71,13 @@ def fit_network(
         Share of the work done, in (0, 1].
     """
     sees_side = name.endswith(SIDE)
-    views = [_NetworkView.create(release, sees_side) for release in evidence]
-    inputs = [view.records() for view in views]
-    attack, validation, test = map(stack_records, zip(*inputs, strict=True))
+    views = _NetworkViews.create(evidence, sees_side)
+    attack, validation, test = views.records()
     # Sequences make large minibatches slow.
     batch_size = min(64, max(32, attack.rows.shape[1] // 8))
-    redraws = [view.redraw for view in views]
+    redraw = views.redraw, views.redrawn
     purpose = f"attacker:{name}"
-    task = TrainingTask(architecture, attack, validation, seeds, purpose, redraws, batch_size)
+    task = TrainingTask(architecture, attack, validation, seeds, purpose, *redraw, batch_size)
     fitted = yield from train_until_converged(task, steps)
     beliefs = []  # log probabilities of each member's known secrets, on validation and on test
     for split in (validation, test):
@@ -113,11 +113,10 @@ def fit_utility(
     width = profile.width(problem.spec.attacker_width)
     sees_side = first.settings.shows_side_information
     network = build_inference_network(problem, first, classes, width, sees_side=sees_side)
-    views = [_NetworkView.create(release, sees_side) for release in evidence]
-    inputs = [view.records(of_utility=True) for view in views]
-    attack, validation, test = map(stack_records, zip(*inputs, strict=True))
-    seeds, redraws = [c.seed for c in configs], [view.redraw for view in views]
-    task = TrainingTask(network, attack, validation, seeds, purpose, redraws)
+    views = _NetworkViews.create(evidence, sees_side)
+    attack, validation, test = views.records(of_utility=True)
+    seeds, redraw = [config.seed for config in configs], (views.redraw, views.redrawn)
+    task = TrainingTask(network, attack, validation, seeds, purpose, *redraw)
     fitted = yield from train_until_converged(task, profile.steps)
     log_p = log_probabilities(network, fitted.parameters, test.x, test.rows)
     pairs = zip(log_p.double().cpu().numpy(), fitted.remaining_gains, strict=True)
@@ -141,45 +140,63 @@ class FittedUtility:
 
 
 @dataclass(frozen=True, eq=False)
-class _NetworkView:
-    """One release as inputs of a network, scaled by mean and deviation of the attack split.
+class _NetworkViews:
+    """Releases of a stack as inputs of networks, scaled by mean and deviation of the attack split.
 
     Columns of vectors have their own scales. The pixels of an image share one, so that they keep
-    their proportions; so do the steps of a sequence.
+    their proportions; so do the steps of a sequence. Means and deviations have the shape [M, ...].
     """
 
-    release: Evidence
+    releases: Sequence[Evidence]
     sees_side: bool
     mean: Tensor
     std: Tensor
 
     @classmethod
-    def create(cls, release: Evidence, sees_side: bool) -> _NetworkView:
-        z, present = release.attack.z, release.attack.present
-        if present is not None:
-            z = z[present]
-        elif z.ndim == 3:
-            z = z.flatten(0, 1)
-        mean = z.mean(0)
-        squares = (z - mean).square()
-        std = (squares.mean() if z.ndim == 4 else squares.mean(0)).sqrt()
-        return cls(release, sees_side, mean, torch.where(std > 0, std, 1))
+    def create(cls, releases: Sequence[Evidence], sees_side: bool) -> _NetworkViews:
+        scales = []
+        for attack in (release.attack for release in releases):
+            z = attack.z
+            if attack.present is not None:
+                z = z[attack.present]
+            elif z.ndim == 3:
+                z = z.flatten(0, 1)
+            mean = z.mean(0)
+            squares = (z - mean).square()
+            std = (squares.mean() if z.ndim == 4 else squares.mean(0)).sqrt()
+            scales.append((mean, torch.where(std > 0, std, 1)))
+        return cls(releases, sees_side, *map(torch.stack, zip(*scales, strict=True)))
 
     @property
-    def redraw(self) -> Redraw | None:
-        """Inputs of the attack split with fresh noise, if its release is random."""
-        if (release := self.release.redraw) is None:
-            return None
-        return lambda stream: self._inputs(replace(self.release.attack, z=release(stream)))
+    def redrawn(self) -> list[int]:
+        """Members whose releases are random."""
+        return [i for i, release in enumerate(self.releases) if release.redraw is not None]
 
-    def records(self, *, of_utility: bool = False) -> list[tuple[Tensor, Tensor]]:
-        """Inputs of each split, with known secrets or with the utility labels that it must have."""
-        labels = [s.utility if of_utility else known_secret(s) for s in self.release.splits]
-        pairs = zip(self.release.splits, labels, strict=True)
-        return [(self._inputs(split), label) for split, label in pairs if label is not None]
+    def redraw(self, members: Sequence[int], stream: str) -> Tensor:
+        """Inputs of the attack split with fresh noise; see `InputRedraw`."""
+        redraws = [self.releases[i].redraw for i in members]
+        z = redraw_together([redraw for redraw in redraws if redraw is not None], stream)
+        return self._inputs([self.releases[i].attack for i in members], z, members)
 
-    def _inputs(self, split: AttackView) -> Tensor:
-        """Scaled releases, 0 at absent steps, beside side information if it is seen."""
-        z, seen = (split.z - self.mean) / self.std, split.present
-        z = z if seen is None else torch.where(seen[..., None], z, 0)
-        return append_side(z, split.side if self.sees_side else None)
+    def records(self, *, of_utility: bool = False) -> list[LabelledStack]:
+        """Each split, with known secrets or with the utility labels that it must have."""
+        stacks = []
+        for splits in zip(*(release.splits for release in self.releases), strict=True):
+            labels = [s.utility if of_utility else known_secret(s) for s in splits]
+            inputs = [self._inputs([s], s.z[None], [i])[0] for i, s in enumerate(splits)]
+            pairs = zip(inputs, labels, strict=True)
+            stacks.append(stack_records([(x, label) for x, label in pairs if label is not None]))
+        return stacks
+
+    def _inputs(self, splits: Sequence[AttackView], z: Tensor, members: Sequence[int]) -> Tensor:
+        """Scaled releases [m, n, ...], 0 at absent steps, beside side information if it is seen."""
+        mean, std = (
+            scale[list(members)].view(len(z), *[1] * (z.ndim - scale.ndim), *scale.shape[1:])
+            for scale in (self.mean, self.std)
+        )
+        z = (z - mean) / std
+        present = [split.present for split in splits if split.present is not None]
+        if present:
+            z = torch.where(torch.stack(present)[..., None], z, 0)
+        side = [split.side for split in splits if split.side is not None and self.sees_side]
+        return append_side(z, torch.stack(side) if side else None)

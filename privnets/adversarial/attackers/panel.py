@@ -31,7 +31,6 @@ from privnets.adversarial.attackers.attacker import (
     ReleaseAttacker,
     ReleaseView,
 )
-from privnets.adversarial.attackers.convergence import Redraw
 from privnets.adversarial.attackers.floors import Floors, fit_floors
 from privnets.adversarial.attackers.neural import fit_network
 from privnets.adversarial.attackers.scores import (
@@ -43,7 +42,7 @@ from privnets.adversarial.attackers.scores import (
     leakage,
 )
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evidence import AttackerGuesses, Evidence
+from privnets.adversarial.evidence import AttackerGuesses, Evidence, Redraw
 from privnets.adversarial.metrics import (
     ATTAINABLE_KEY,
     FLOOR_KEYS,

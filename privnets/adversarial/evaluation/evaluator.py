@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from privnets.adversarial.metrics import BELOW_BOUND, metric_keys
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import MISSING, Pool, known_rows, raw_evidence, select_exposure
 from privnets.adversarial.trained_releaser import RELEASER_FILE, save_releaser
+from privnets.adversarial.training.batches import RepeatedRelease
 from privnets.adversarial.training.game import Game
 from privnets.points import Replicate, ScoredRecords
 from privnets.statistics import estimates
@@ -48,7 +48,7 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
         *(expose(getattr(splits, part), part) for part in PARTS),
         other_test=None if splits.other_test is None else expose(splits.other_test, "other test"),
         is_random=is_random,
-        redraw=partial(releaser.release, splits.attack) if is_random else None,
+        redraw=RepeatedRelease(releaser, splits.attack) if is_random else None,
     )
     original, test = raw_evidence(pool, splits), released.test
     raw_utility = None

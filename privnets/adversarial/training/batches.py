@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.encodings import RecordEncoding
+from privnets.adversarial.evidence import Redraw
 from privnets.adversarial.problem import Splits
 from privnets.adversarial.records import Minibatch, Pool
 from privnets.adversarial.training.releaser import Releaser, noise_words, view_noise
@@ -23,7 +23,7 @@ from privnets.randomness import stream_key
 
 # Random words and record values, over all members, that are drawn and read together; they change no
 # batch. A CPU keeps few words in its cache, and other devices draw many by as many calls as few.
-_MAX_DRAWN_WORDS, _MAX_DRAWN_WORDS_ON_CPU = 2**26, 2**20
+_MAX_DRAWN_WORDS, _MAX_DRAWN_WORDS_ON_CPU = 2**24, 2**20
 _MAX_READ_NUMBERS = 2**22
 
 
@@ -54,17 +54,20 @@ class BatchSource:
 
     def game_batches(self, first: int, last: int) -> Iterator[list[Minibatch]]:
         """Batches of steps `first` to `last` - 1: the adversary's, then the releaser's."""
-        rows = first * self._per_step, last * self._per_step
-        batches = self._draw_batches(self._game, self._noise_shape, *rows)
-        for _ in range(first, last):
-            yield list(itertools.islice(batches, self._per_step))
+        rows, total = range(self._per_step), self._per_step * self._configs[0].steps
+        for step in range(first, last):
+            start = self._per_step * step
+            yield [self._next(self._game, self._noise_shape, start + i, total) for i in rows]
 
     def raw_batches(self, first: int, last: int) -> Iterator[Minibatch]:
         """One batch for each of the steps `first` to `last` - 1.
 
         It has noise only if the releaser learns to copy.
         """
-        return self._draw_batches(self._raw, self._raw_noise_shape, first, last)
+        for step in range(first, last):
+            yield self._next(
+                self._raw, self._raw_noise_shape, step, self._configs[0].pretrain_steps
+            )
 
     def keep(self, members: Sequence[int]) -> None:
         """Continues with these members only."""
@@ -85,6 +88,7 @@ class BatchSource:
         self._records = torch.from_numpy(np.concatenate(self._train)).to(device)
         self._sizes, self._starts = sizes.to(device), (sizes.cumsum(0) - sizes).to(device)
         self._noise = torch.tensor([[config.noise_scale] for config in self._configs]).to(device)
+        self._ahead: tuple[RandomStreams, int, Iterator[Minibatch]] | None = None
         self._game = self._batch_streams("batches", self._noise_shape)
         self._raw = self._batch_streams("raw batches", self._raw_noise_shape)
 
@@ -92,6 +96,18 @@ class BatchSource:
         """Streams whose rows have the noise of a batch, then its records."""
         keys = [stream_key(config.seed, purpose) for config in self._configs]
         return RandomStreams(keys, noise_words(noise_shape) + self._size, self._pool.x.device)
+
+    def _next(
+        self, streams: RandomStreams, noise_shape: Sequence[int], row: int, last: int
+    ) -> Minibatch:
+        """The batch of a row, which many others are drawn with; the last row is `last` - 1."""
+        if self._ahead is None or self._ahead[:2] != (streams, row):
+            batches = self._draw_batches(streams, noise_shape, row, last)
+        else:
+            batches = self._ahead[2]
+        batch = next(batches)
+        self._ahead = (streams, row + 1, batches) if row + 1 < last else None
+        return batch
 
     def _draw_batches(
         self, streams: RandomStreams, noise_shape: Sequence[int], first: int, last: int
@@ -130,29 +146,64 @@ class RecordReleaser:
     pool: Pool
     encoding: RecordEncoding | None
 
-    @torch.no_grad()
     def release(self, records: NDArray[np.int64], stream: str) -> Tensor:
         """Releases records by index [n] in the pool, shape [n, ...]; each stream has own noise.
 
         They are rounded and clipped as in a file. Those that are not finite are left as they are.
         """
-        x, key = self.pool.x, stream_key(self.config.seed, stream)
-        index, size = torch.from_numpy(records).to(x.device), (len(records), *x.shape[1:])
-        noise = self.network.record_noise(key, self.config.noise_scale, size, x.device)
-        parts = torch.split(index, self.network.released_together(size[1:]))
-        released = [
-            self.network.release(self.parameters, _select_batch(self.pool, part[None], own))
-            for part, own in zip(parts, noise, strict=True)
-        ]
-        z = torch.cat(released, 1)[0]
-        if self.encoding is None or not bool(z.isfinite().all()):
-            return z
-        return torch.from_numpy(self.encoding.reencode(z.cpu().numpy())).to(z.device)
+        return _release_together([self], [records], stream)[0]
 
     def is_random(self, records: NDArray[np.int64]) -> bool:
         """Whether two releases of the same records differ."""
         one, other = (self.release(records, f"randomness {i}") for i in range(2))
         return not torch.equal(one, other)
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedRelease:
+    """Releases the same records, by index [n] in the pool, with the noise of a named stream."""
+
+    releaser: RecordReleaser
+    records: NDArray[np.int64]
+
+    def __call__(self, stream: str) -> Tensor:
+        """See `RecordReleaser.release`."""
+        return self.releaser.release(self.records, stream)
+
+
+def redraw_together(redraws: Sequence[Redraw], stream: str) -> Tensor:
+    """Releases that `redraws` return, [S, n, ...]; on other devices than a CPU together."""
+    repeated = [redraw for redraw in redraws if isinstance(redraw, RepeatedRelease)]
+    if len(repeated) < len(redraws) or repeated[0].releaser.pool.x.device.type == "cpu":
+        return torch.stack([redraw(stream) for redraw in redraws])
+    releasers = [redraw.releaser for redraw in repeated]
+    return _release_together(releasers, [redraw.records for redraw in repeated], stream)
+
+
+@torch.no_grad()
+def _release_together(
+    releasers: Sequence[RecordReleaser], records: Sequence[NDArray[np.int64]], stream: str
+) -> Tensor:
+    """Releases records by index [n], as many for each member of one stack: [S, n, ...]."""
+    first, x = releasers[0], releasers[0].pool.x
+    keys = [stream_key(releaser.config.seed, stream) for releaser in releasers]
+    scales = torch.tensor([releaser.config.noise_scale for releaser in releasers]).to(x.device)
+    parameters = [
+        torch.cat(parts) for parts in zip(*(r.parameters for r in releasers), strict=True)
+    ]
+    index = torch.from_numpy(np.stack(records)).to(x.device)
+    noise = first.network.record_noise(keys, scales, (index.shape[1], *x.shape[1:]))
+    together = first.network.released_together(x.shape[1:], len(releasers), x.device)
+    released = [
+        first.network.release(parameters, _select_batch(first.pool, part, own))
+        for part, own in zip(torch.split(index, together, 1), noise, strict=True)
+    ]
+    z = torch.cat(released, 1)
+    if first.encoding is not None:
+        for own, is_finite in zip(z, z.isfinite().flatten(1).all(1).tolist(), strict=True):
+            if is_finite:
+                own.copy_(torch.from_numpy(first.encoding.reencode(own.cpu().numpy())))
+    return z
 
 
 def _select_batch(pool: Pool, index: Tensor, noise: Tensor) -> Minibatch:

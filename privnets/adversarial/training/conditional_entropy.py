@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,43 @@ _MAX_EXPONENT = 60.0
 _MAX_GUESS_ORDER = 32.0
 
 
+_Number = TypeVar("_Number")
+_Formula = Literal["zero", "near one", "one", "infinite", "other"]
+
+
+def _formula(order: float, form: GradientForm) -> _Formula:
+    if order in (0, 1):
+        return "one" if order else "zero"
+    if form == "label":
+        return "other"
+    if math.isinf(order):
+        return "infinite"
+    return "near one" if abs(order - 1) < _NEAR_ONE else "other"
+
+
+class _Coefficients(NamedTuple, Generic[_Number]):
+    """Coefficients of an order, or of several, [m, 1, 1], as tensors.
+
+    Attributes:
+        guess: Order of the best guess.
+        exponent: (order - 1) / order.
+        factor: order / (1 - order).
+    """
+
+    order: _Number
+    beyond_one: _Number
+    guess: _Number
+    exponent: _Number
+    factor: _Number
+
+
+def _coefficients(order: float) -> _Coefficients[float]:
+    exponent, factor = 1.0, -1.0
+    if 0 < order < math.inf and order != 1:
+        exponent, factor = (order - 1) / order, order / (1 - order)
+    return _Coefficients(order, order - 1, min(order, _MAX_GUESS_ORDER), exponent, factor)
+
+
 class ConditionalEntropy:
     """Conditional entropy of the secret, for a stack whose members differ in order."""
 
@@ -35,11 +72,10 @@ class ConditionalEntropy:
         orders: Sequence[float],
         form: GradientForm,
         sequence: SequenceForm = "joint",
-        device: torch.device | None = None,
         *,
         is_complete: bool = False,
     ) -> None:
-        """Groups members by order, in [0, inf].
+        """Groups members by the formula that fits their order, in [0, inf].
 
         Of a sequence's steps, `joint` is the entropy of all, exact if they are conditionally
         independent (eq. 7); `sum` adds the steps' entropies. In `joint` a record's known steps
@@ -47,13 +83,11 @@ class ConditionalEntropy:
         order 1, and less below. `is_complete` says that no secret is missing, which saves to look.
         """
         self._form, self._sequence, self._is_complete = form, sequence, is_complete
-        # On the logits' device: an index from the host would be copied there in every step.
-        groups = {
-            order: torch.tensor([i for i, other in enumerate(orders) if other == order])
-            for order in sorted(set(orders))
-        }
-        self._members_by_order = {order: index.to(device) for order, index in groups.items()}
-        self._stack_order = torch.cat(list(groups.values())).argsort().to(device)
+        self._members: dict[_Formula, list[int]] = {}
+        for i, order in enumerate(orders):
+            self._members.setdefault(_formula(order, form), []).append(i)
+        self._coefficients = [_coefficients(order) for order in orders]
+        self._groups: list[tuple[_Formula, Tensor, _Coefficients[Tensor]]] = []
 
     def __call__(self, logits: Tensor, secret: Tensor) -> Tensor:
         """Entropy per record, or of all steps of a sequence, nats.
@@ -70,43 +104,54 @@ class ConditionalEntropy:
         log_p = log_softmax_over_classes(logits)
         if log_p.ndim == 3:
             log_p, secret = log_p[:, :, None], secret[:, :, None]
-        if len(self._members_by_order) == 1:
-            return self._entropy(next(iter(self._members_by_order)), log_p, secret)
+        if not self._groups:  # on their device: host values would be copied there in every step
+            self._groups = [
+                (formula, torch.tensor(members, device=log_p.device), self._stack(members, log_p))
+                for formula, members in self._members.items()
+            ]
+            self._stack_order = torch.cat([members for _, members, _ in self._groups]).argsort()
+        if len(self._groups) == 1:
+            formula, _, own = self._groups[0]
+            return self._entropy(formula, own, log_p, secret)
         parts = [
-            self._entropy(order, log_p[members], secret[members])
-            for order, members in self._members_by_order.items()
+            self._entropy(formula, own, *(t.index_select(0, members) for t in (log_p, secret)))
+            for formula, members, own in self._groups
         ]
-        return torch.cat(parts)[self._stack_order]
+        return torch.cat(parts).index_select(0, self._stack_order)
 
-    def _entropy(self, order: float, log_p: Tensor, secret: Tensor) -> Tensor:
+    def _stack(self, members: Sequence[int], like: Tensor) -> _Coefficients[Tensor]:
+        rows = like.new_tensor([self._coefficients[i] for i in members])
+        return _Coefficients(*rows.T[..., None, None])
+
+    def _entropy(
+        self, formula: _Formula, own: _Coefficients[Tensor], log_p: Tensor, secret: Tensor
+    ) -> Tensor:
         posterior = self._form == "posterior"
-        if order == 1 and self._is_complete:
+        if formula == "one" and self._is_complete:
             scores = _shannon(log_p) if posterior else -at_label(log_p, secret)
             return scores.mean(1).sum(1)
         is_known = secret != MISSING
         # Entries of the scores, of each record or step, that rest on a known secret.
         is_joint = self._sequence == "joint" and is_known.shape[2] > 1
         counted = is_known.any(2, keepdim=True) if is_joint else is_known
-        if order == 0:
+        if formula == "zero":
             steps = counted.any(1).sum(1) * (is_known.shape[2] // counted.shape[2])
             return math.log(log_p.shape[-1]) * steps.to(log_p.dtype)
-        if order == 1:  # scores add, and `joint` equals `sum` but for missing steps
+        if formula == "one":  # scores add, and `joint` equals `sum` but for missing steps
             scores = _shannon(log_p) if posterior else -at_known(log_p, secret)
         elif posterior:
-            scores = _log_norm(order, log_p)
+            scores = _log_norm(formula, own, log_p)
         else:  # logarithm of the best guess's gain at the true secret, q^((alpha - 1) / alpha)
-            guess = (min(order, _MAX_GUESS_ORDER) * log_p).log_softmax(-1)
-            exponent = 1.0 if math.isinf(order) else (order - 1) / order
-            scores = exponent * at_known(guess, secret)
+            guess = (own.guess[..., None] * log_p).log_softmax(-1)
+            scores = own.exponent * at_known(guess, secret)
         scores = torch.where(is_known, scores, 0.0)
         if is_joint:  # as if all of a record's steps were known
             known_steps = is_known.sum(2, keepdim=True).clamp_min(1).to(scores.dtype)
             scores = scores.sum(2, keepdim=True) * (is_known.shape[2] / known_steps)
-        if order == 1:
+        if formula == "one":
             means = torch.where(counted, scores, 0.0).sum(1) / counted.sum(1).clamp_min(1)
             return means.sum(1)
-        factor = -1.0 if math.isinf(order) else order / (1 - order)
-        return factor * _log_mean_exp(scores, counted).sum(1)
+        return own.factor[:, 0, 0] * _log_mean_exp(scores, counted).sum(1)
 
 
 def at_label(values: Tensor, label: Tensor) -> Tensor:
@@ -123,14 +168,14 @@ def _shannon(log_p: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(-1)
 
 
-def _log_norm(order: float, log_p: Tensor) -> Tensor:
+def _log_norm(formula: _Formula, own: _Coefficients[Tensor], log_p: Tensor) -> Tensor:
     """Logarithm of the norm of order alpha, stable near 1."""
-    if math.isinf(order):
+    if formula == "infinite":
         return log_p.amax(-1)
-    if abs(order - 1) < _NEAR_ONE:
-        powers = ((order - 1) * log_p).clamp_max(_MAX_EXPONENT)
-        return (log_p.exp() * powers.expm1()).sum(-1).log1p() / order
-    return (order * log_p).logsumexp(-1) / order
+    if formula == "near one":
+        powers = (own.beyond_one[..., None] * log_p).clamp_max(_MAX_EXPONENT)
+        return (log_p.exp() * powers.expm1()).sum(-1).log1p() / own.order
+    return (own.order[..., None] * log_p).logsumexp(-1) / own.order
 
 
 def _log_mean_exp(scores: Tensor, counted: Tensor) -> Tensor:

@@ -10,18 +10,20 @@ trained on raw records before the first iteration.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.encodings import ArrayEncoding
 from privnets.adversarial.evidence import AttackView
 from privnets.adversarial.objectives import OBJECTIVES
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import Minibatch, Pool
 from privnets.adversarial.training.batches import BatchSource, RecordReleaser
-from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import (
     Role,
@@ -33,6 +35,7 @@ from privnets.adversarial.training.inference_networks import (
 from privnets.adversarial.training.losses import GameStep
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.adversarial.training.user_networks import ModuleClassifier
+from privnets.networks.capture import StepRunner
 from privnets.networks.devices import computed_in, keep_freed_memory
 from privnets.networks.layers import stack_parameters
 from privnets.networks.training import StackedAdam, add_prefix, differentiable, select_prefix
@@ -45,6 +48,9 @@ _INFERRED_NUMBERS = 2**21  # of records that a network sees together, for memory
 _LAST_RATE = 0.02
 # Short memory of the first moment suits a player whose opponent moves.
 _BETAS = (0.5, 0.999)
+
+_Step = Callable[[Sequence[Minibatch], Tensor], dict[str, Tensor]]
+"""Function of batches and a factor on learning rates. It changes its other tensors in place."""
 
 
 class Game:
@@ -69,7 +75,8 @@ class Game:
         self._schedule = TrainingSchedule.from_config(first, problem.spec.utility_classes > 0)
         self._total = first.steps
         self._network = build_releaser(problem, first)
-        self._encoding = problem.record_encoding(first)
+        encoding = problem.record_encoding(first)
+        self._encoding = None if isinstance(encoding, ArrayEncoding) else encoding  # rounds nothing
         is_pretrained = self._schedule.pretrained or self._network.copies_first
         self._pretraining = first.pretrain_steps if is_pretrained else 0
         self._scales = _rate_scales(self._total, device)
@@ -234,9 +241,18 @@ class Game:
             self._curves.add_point(self.step, self._releaser.parameters)
         self._curves.settle(self.configs)
 
-    def _run(self, step: Step, batches: Sequence[Minibatch], scale: Tensor) -> dict[str, Tensor]:
+    def _run(self, step: _Step, batches: Sequence[Minibatch], scale: Tensor) -> dict[str, Tensor]:
+        names = [list(batch.tensors()) for batch in batches]
+
+        def take(inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+            values = iter(inputs)
+            fields: list[Any] = [dict(zip(own, values, strict=False)) for own in names]
+            pairs = zip(batches, fields, strict=True)
+            return step([replace(batch, **own) for batch, own in pairs], next(values))
+
+        columns = [tensor for batch in batches for tensor in batch.tensors().values()]
         with computed_in(self._precision, scale.device):
-            return self._runner.run(step, batches, scale)
+            return self._runner.run(take, [*columns, scale])
 
     def _take_pretraining_step(
         self, batches: Sequence[Minibatch], scale: Tensor

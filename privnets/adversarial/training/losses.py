@@ -159,7 +159,6 @@ class AlphaLoss(Loss):
             orders,
             first.gradient,
             first.settings.sequence_form,
-            self._like.device,
             is_complete="secret" in self._complete,
         )
         self._weights = {

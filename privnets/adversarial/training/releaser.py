@@ -21,8 +21,9 @@ from torch import Tensor
 from privnets.adversarial.records import Minibatch
 from privnets.networks.streams import RandomStreams, standard_normal
 
-# Most records that are released together, and most of their numbers, for memory.
-_RELEASED_RECORDS, _RELEASED_NUMBERS = 1024, 2**21
+# Most records that are released together, and most of their numbers, for memory. Other devices than
+# a CPU release many in the time of few.
+_RELEASED_RECORDS, _RELEASED_NUMBERS, _RELEASED_NUMBERS_ON_GPU = 1024, 2**21, 2**26
 _GREY = 0.5
 _BLUR_SHARE = 1 / 8  # of the image's side: standard deviation of the blur of strength 1
 _LEAST_WIDTH = 1e-3  # pixels, at which a blur changes nothing
@@ -50,10 +51,14 @@ class Releaser(ABC):
     def set_training(self, training: bool) -> None:  # noqa: B027
         """Puts a user's modules into training or evaluation mode."""
 
-    def released_together(self, record_shape: Sequence[int]) -> int:
-        """Number of records that are released at once after training."""
+    def released_together(
+        self, record_shape: Sequence[int], releasers: int, device: torch.device
+    ) -> int:
+        """Number of records that each of some releasers releases at once after training."""
         numbers = max(math.prod(record_shape), math.prod(self.noise_shape(record_shape)), 1)
-        return min(_RELEASED_RECORDS, max(1, _RELEASED_NUMBERS // numbers))
+        if device.type == "cpu":
+            return min(_RELEASED_RECORDS, max(1, _RELEASED_NUMBERS // numbers))
+        return max(1, _RELEASED_NUMBERS_ON_GPU // (numbers * releasers))
 
     @abstractmethod
     def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
@@ -70,18 +75,20 @@ class Releaser(ABC):
         return standard_normal(words)
 
     def record_noise(
-        self, key: NDArray[np.uint64], scale: float, records: Sequence[int], device: torch.device
+        self, keys: Sequence[NDArray[np.uint64]], scales: Tensor, records: Sequence[int]
     ) -> Iterator[Tensor]:
-        """Scaled noise [1, n, *noise_shape] of records, in parts that are released together.
+        """Noise [S, n, *noise_shape] of records, in parts that are released together.
 
-        A record's noise depends on the key (see `privnets.randomness.stream_key`) and its place
-        alone. `records` is the shape of all of them.
+        A record's noise depends on a key (see `privnets.randomness.stream_key`) and its place
+        alone. `scales` has the shape [S], and `records` is the shape of all records of one key.
         """
-        shape, together = self.noise_shape(records[1:]), self.released_together(records[1:])
-        stream = RandomStreams([key], noise_words(shape), device)
+        shape, device = self.noise_shape(records[1:]), scales.device
+        together = self.released_together(records[1:], len(keys), device)
+        streams = RandomStreams(keys, noise_words(shape), device)
         for first in range(0, records[0], together):
-            words = stream.rows(first, min(first + together, records[0]))
-            yield view_noise(self.draw_noise(words).mul_(scale), shape).transpose(0, 1)
+            words = streams.rows(first, min(first + together, records[0]))
+            noise = self.draw_noise(words).mul_(scales[:, None])
+            yield view_noise(noise, shape).transpose(0, 1)
 
     def copying_loss(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Loss [S] on raw records."""

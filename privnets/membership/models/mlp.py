@@ -13,6 +13,7 @@ from privnets.membership.config import MembershipConfig
 from privnets.membership.models import Mlp
 from privnets.membership.models.leakage_penalty import output_leakage
 from privnets.membership.models.shared import ModelBatch, SharedTrainer, fit_privately
+from privnets.networks.capture import StepRunner
 from privnets.networks.mlp import FlatPerceptron, forward
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
@@ -63,7 +64,8 @@ def _descend(batch: ModelBatch, parameters: Sequence[Tensor]) -> None:
         parameter.requires_grad_()
     optimiser = StackedAdam(parameters, batch.learning_rate.float())
     doubled, has_decay = 2 * decay.view(-1, 1, 1), bool(decay.any())
-    for _ in range(batch.steps):
+
+    def take_step(_: Sequence[Tensor]) -> dict[str, Tensor]:
         output = forward(parameters, x)
         loss = _losses(output, y).mean(1)
         if references is not None:
@@ -76,6 +78,11 @@ def _descend(batch: ModelBatch, parameters: Sequence[Tensor]) -> None:
                 for gradient, parameter in zip(gradients, parameters, strict=True):
                     gradient.addcmul_(doubled, parameter)
             optimiser.step(gradients)
+        return {}
+
+    runner = StepRunner(x.device)
+    for _ in range(batch.steps):
+        runner.run(take_step, ())
 
 
 def _signals(output: Tensor, y: Tensor) -> Tensor:

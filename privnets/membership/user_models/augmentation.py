@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,19 +17,27 @@ def largest_shift(side: int) -> int:
     return max(1, side // 8)
 
 
-def augment(images: Tensor, kind: Augmentation, random: np.random.Generator) -> Tensor:
-    """Shifts images [n, channels, height, width] at random, and mirrors half of them.
+def augment(images: Tensor, kind: Augmentation, randoms: Sequence[np.random.Generator]) -> Tensor:
+    """Shifts images [S, n, channels, height, width] at random, and mirrors half of them.
 
-    A shift is uniform in each direction; pixels beyond the edge are reflected.
+    Each of S models has its generator. A shift is uniform in each direction; pixels beyond the edge
+    are reflected.
     """
     if kind == "none":
         return images
-    most = largest_shift(min(images.shape[-2:]))
-    shifts = torch.from_numpy(random.integers(-most, most + 1, (2, len(images))))
-    flipped = torch.from_numpy(random.random(len(images)) < 0.5)
+    most, count = largest_shift(min(images.shape[-2:])), images.shape[1]
+    drawn = [(r.integers(-most, most + 1, (2, count)), r.random(count) < 0.5) for r in randoms]
+    shifts, flipped = (
+        torch.from_numpy(np.concatenate(parts, -1)) for parts in zip(*drawn, strict=True)
+    )
     if kind == "shift":
         flipped = torch.zeros_like(flipped)
-    return _shift(images, shifts.to(images.device), flipped.to(images.device))
+    flat = images.flatten(0, 1)
+    return (
+        _shift(flat, shifts.to(flat.device), flipped.to(flat.device))
+        .contiguous()
+        .view(images.shape)
+    )
 
 
 def changed_copies(images: Tensor, kind: Augmentation, queries: int) -> list[Tensor]:

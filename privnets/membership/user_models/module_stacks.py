@@ -12,8 +12,14 @@ from torch.nn.functional import cross_entropy
 
 from privnets.differential_privacy.module_gradients import clipped_gradients
 from privnets.differential_privacy.per_example import ClippedGradients
+from privnets.networks.capture import StepRunner
 from privnets.networks.module_stacks import ModuleStack, split_tensors, stack_states
-from privnets.networks.training import FusedAdam, StackedMomentum, differentiable
+from privnets.networks.training import (
+    FusedAdam,
+    StackedMomentum,
+    differentiable,
+    rate_scales,
+)
 from privnets.references.models import TrainingRecipe
 
 _FEW_CLASSES = 16  # up to them, a CPU takes the softmax of columns several times as fast as of rows
@@ -85,12 +91,21 @@ def train(
             classes.
         after_step: Called with the number of steps taken.
     """
-    optimiser = make_optimiser(stack, recipe)
-    for step, (x, y) in enumerate(batches):
+    optimiser, device = make_optimiser(stack, recipe), stack.parameters[0].device
+    factors = [learning_rate_factor(recipe, step) for step in range(recipe.steps)]
+
+    def take_step(inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+        x, y, scale = inputs
         gradients = loss_gradients(stack, x, y)
         with torch.no_grad():
             torch._foreach_add_(gradients, stack.parameters, alpha=2 * recipe.weight_decay)
-        optimiser.step(gradients, learning_rate_factor(recipe, step))
+        optimiser.step(gradients, scale)
+        return {}
+
+    # A module that cannot be stacked may do other than it did when its step was captured.
+    runner = StepRunner(device, captures=stack.network.vectorised)
+    for step, (batch, scale) in enumerate(zip(batches, rate_scales(factors, device), strict=True)):
+        runner.run(take_step, [*batch, scale])
         after_step(step + 1)
 
 

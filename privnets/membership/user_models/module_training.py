@@ -53,6 +53,8 @@ class ModuleTrainer(OutputTrainer):
             outputs = ModuleJob.make(request, device).run(models)
         except UserFormError as error:
             raise UserCodeError(error.given) from error
+        except torch.OutOfMemoryError:  # the models are too many at once
+            raise
         except Exception as error:  # any exception of the user's code
             raise UserCodeError(describe_error(error)) from error
         y, repeated = request.universe.y.cpu().numpy(), request.repeated_records
@@ -173,10 +175,7 @@ class ModuleJob:
             if start == 0 and count < size:
                 sets = np.stack([r.permutation(own) for r, own in zip(randoms, sets, strict=True)])
             index = torch.from_numpy(sets[:, start : start + count]).to(source.x.device)
-            x, kind = source.x[index], source.config.augmentation
-            if kind != "none":
-                changed = [augment(own, kind, r) for own, r in zip(x, augmentations, strict=True)]
-                x = torch.stack(changed)
+            x = augment(source.x[index], source.config.augmentation, augmentations)
             yield x, source.y[index]
 
     def _ask(

@@ -143,10 +143,11 @@ def test_a_member_is_trained_on_fresh_inputs_in_every_pass():
 
     def train(redraw) -> FittedClassifiers:
         parts = (stack_records([(x.clone(), label)]), stack_records([(vx, vlabel)]))
-        return _train(TrainingTask(SMALL, *parts, [0], "test", [redraw]), 400)
+        return _train(TrainingTask(SMALL, *parts, [0], "test", redraw, [0] if redraw else []), 400)
 
     streams: list[str] = []
-    usual, same, turned = train(None), train(lambda _: x), train(lambda s: streams.append(s) or -x)
+    usual, same = train(None), train(lambda _, stream: x[None])
+    turned = train(lambda _, stream: streams.append(stream) or -x[None])
     assert torch.equal(usual.validation_loss, same.validation_loss)
     assert (usual.draws, same.draws, turned.draws) == ((1,), (1,), (2,))
     assert len(set(streams)) == len(streams) > 10

@@ -14,12 +14,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evidence import AttackView
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Minibatch, load_pool
+from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.batches import BatchSource
-from privnets.adversarial.training.capture import Step, StepRunner
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
 from privnets.adversarial.training.releasers import build_releaser
+from privnets.networks.capture import Step, StepRunner
 from privnets.networks.devices import computed_in
 
 STEPS = 30
@@ -88,21 +88,20 @@ class TracedSteps:
     def __init__(self, device: torch.device) -> None:
         self._calls = 0
 
-    def run(self, step: Step, batches: list[Minibatch], scale: torch.Tensor) -> dict:
+    def run(self, step: Step, inputs: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         self._calls += 1
         if self._calls == 1:
-            return step(batches, scale)
-        fields = [b.tensors() for b in batches]
+            return step(inputs)
         if self._calls == 2:
             result = {}
 
-            def take(fields: list[dict[str, torch.Tensor]], scale: torch.Tensor) -> dict:
-                result.update(step([Minibatch(**own) for own in fields], scale))
+            def take(inputs: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+                result.update(step(inputs))
                 return result
 
-            self.operations = make_fx(take)(fields, scale)
+            self.operations = make_fx(take)(inputs)
             return result
-        return self.operations(fields, scale)
+        return self.operations(inputs)
 
 
 @pytest.mark.parametrize("shared", [*OBJECTIVES[:3], {**COPYING, "precision": "bf16"}])
@@ -132,7 +131,7 @@ def test_captured_steps_train_as_eager_ones(shared, monkeypatch):
     captured.advance(captured.steps_to(1) - 10)
     assert captured._runner._graph is not None
     with monkeypatch.context() as patch:
-        patch.setattr("privnets.adversarial.training.capture._WARM_UPS", 1000)
+        patch.setattr("privnets.networks.capture._WARM_UPS", 1000)
         eager = Game(problem, configs, *material)
         eager.advance(eager.steps_to(1) - 10)
         assert eager._runner._graph is None
@@ -145,16 +144,17 @@ def test_captured_steps_train_as_eager_ones(shared, monkeypatch):
 
 @pytest.mark.gpu
 def test_a_step_that_reads_from_the_device_is_not_captured_and_a_warning_says_why():
-    def step(batches, scale):
-        return {"loss": batches[0].x.sum() * float(scale)}
+    def step(inputs):
+        return {"loss": inputs[0].sum() * float(inputs[1])}
 
-    runner = StepRunner(torch.device("cuda"))
-    batch = Minibatch(torch.ones(2, device="cuda"), torch.zeros(2), noise=torch.zeros(2))
+    stream, x = torch.cuda.current_stream(), torch.ones(2, device="cuda")
+    runner = StepRunner(x.device)
     for _ in range(3):
-        runner.run(step, [batch], torch.tensor(1.5, device="cuda"))
+        runner.run(step, [x, torch.tensor(1.5, device="cuda")])
     with pytest.warns(RuntimeWarning, match="cannot be a CUDA graph"):
-        result = runner.run(step, [batch], torch.tensor(2.0, device="cuda"))
+        result = runner.run(step, [x, torch.tensor(2.0, device="cuda")])
     assert result["loss"] == 4
+    assert torch.cuda.current_stream() == stream
 
 
 def test_games_in_bfloat16_end_within_the_spread_of_replicates():

@@ -45,8 +45,7 @@ def _parameters(releaser, networks: int = 2) -> list[Tensor]:
 
 def _noise(releaser, record: tuple[int, ...], n: int, networks: int = 2, seed: int = 0) -> Tensor:
     keys = [stream_key(seed, f"network {i}") for i in range(networks)]
-    parts = [releaser.record_noise(key, 1.0, (n, *record), torch.device("cpu")) for key in keys]
-    return torch.cat([torch.cat(list(part), 1) for part in parts])
+    return torch.cat([*releaser.record_noise(keys, torch.ones(networks), (n, *record))], 1)
 
 
 def _batch(releaser, record: tuple[int, ...], n: int = 5) -> Minibatch:

@@ -84,7 +84,7 @@ def test_a_stored_network_computes_what_the_trained_one_does(config) -> None:
     shape = problem_of(config).split_sizes(config).record_shape
     x = torch.rand(5, *shape)
     key = stream_key(3, "release")
-    (noise,) = network.record_noise(key, 0.7, x.shape, torch.device("cpu"))
+    (noise,) = network.record_noise([key], torch.tensor([0.7]), x.shape)
     parameters = [p[None] for p in network.initial(generator(0, "releaser"))]
     batch = Minibatch(x[None], torch.zeros(1, 5, dtype=torch.int64), noise=noise)
     expected = network.release(parameters, batch)[0]
