@@ -33,7 +33,8 @@ def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -
         Shape [S, n, T, h], or [S, n, T, 2 h] when bidirectional.
     """
     # Some processors lack PyTorch's LSTM in bfloat16.
-    if fastest_forms(x).loops_lstms and not torch.is_autocast_enabled(x.device.type):
+    is_cast = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    if fastest_forms(x).loops_lstms and not is_cast:
         return network_by_network(parameters, x, bidirectional)
     return step_by_step(parameters, x, bidirectional)
 

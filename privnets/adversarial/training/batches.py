@@ -54,7 +54,7 @@ class BatchSource:
 
     def game_batches(self, first: int, last: int) -> Iterator[list[Minibatch]]:
         """Batches of steps `first` to `last` - 1: the adversary's, then the releaser's."""
-        rows, total = range(self._per_step), self._per_step * self._configs[0].steps
+        rows, total = range(self._per_step), self._per_step * max(last, self._configs[0].steps)
         for step in range(first, last):
             start = self._per_step * step
             yield [self._next(self._game, self._noise_shape, start + i, total) for i in rows]
@@ -64,10 +64,9 @@ class BatchSource:
 
         It has noise only if the releaser learns to copy.
         """
+        total = max(last, self._configs[0].pretrain_steps)
         for step in range(first, last):
-            yield self._next(
-                self._raw, self._raw_noise_shape, step, self._configs[0].pretrain_steps
-            )
+            yield self._next(self._raw, self._raw_noise_shape, step, total)
 
     def keep(self, members: Sequence[int]) -> None:
         """Continues with these members only."""
