@@ -53,7 +53,11 @@ class Trainer(ABC):
         """Trains a stack; see `Experiment.stages`."""
 
     def stages_in_float32(
-        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
+        self,
+        experiment: Experiment[MembershipConfig],
+        configs: Sequence[MembershipConfig],
+        device: str,
+        state: State,
     ) -> Iterator[Stage]:
         """Stages in single precision, of which PyTorch's default on CUDA keeps ten bits."""
         stages = self.stages(experiment, configs, device, state)
