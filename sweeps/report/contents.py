@@ -42,7 +42,7 @@ from sweeps.report.figures.releases import (
 from sweeps.report.figures.traces import BASELINE, BOUND, FLOOR, TRIVIAL, Description
 from sweeps.report.figures.tradeoff import tradeoff_figure, tradeoff_pairs
 from sweeps.report.headline import headline_sentences, knob_effects
-from sweeps.study.search_space import is_shared
+from sweeps.study.search_space import axis_roots, is_shared
 
 _SAMPLE_POINTS = 4
 _HIDDEN = "unfinished, searched but not confirmed, or a metric is undefined"
@@ -206,11 +206,15 @@ class ReportContents:
             yield ReportFigure(name, label, draw(*chosen))
 
     def _field_figures(self) -> Iterator[tuple[str, Description]]:
-        """Each swept field in which finished points differ, with its figure."""
+        """Each swept field in which finished points differ, with its figure.
+
+        Fields whose values accompany those of another have none: they vary as one.
+        """
         result = self.result
+        roots = axis_roots(result.study.space)
         finished = self.points.loc[self.points["status"] == "finished"]
         swept = [field for field in varying_fields(finished) if field in result.study.space]
-        swept = [field for field in swept if f"config/{field}" != OBFUSCATION]
+        swept = [f for f in swept if f"config/{f}" != OBFUSCATION and roots[f] == f]
         trivial = is_obfuscated(finished)
         defined = set(finished.columns[finished.notna().any()])
         for field in swept:

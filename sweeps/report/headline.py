@@ -72,13 +72,13 @@ _BARE = ("true", "false", "null")
 def knob_effects(result: Result) -> list[ClaimFinding]:
     """Effect of each swept field on each objective as a claim that it rises, where it is measured.
 
-    Points count that a search confirmed, or before that all of them. Fields that the study pairs
-    vary as one.
+    Points count that a search confirmed, or before that all of them. A field whose values accompany
+    those of another varies with it.
     """
     points, space, rows = result.points, result.study.space, result.replicates
-    knobs = [field for field in varying_fields(points) if field in space]
-    metrics = [metric for metric in result.objectives if metric in points]
     roots = axis_roots(space)
+    knobs = [field for field in varying_fields(points) if roots.get(field) == field]
+    metrics = [metric for metric in result.objectives if metric in points]
     flagged = points.loc[is_flagged(points), "point_id"].tolist()
     chosen = points.loc[~is_only_searched(points), "point_id"]
     rows = rows.loc[rows["point_id"].isin(chosen.iloc[evenly_spaced(len(chosen), _MAX_POINTS)])]
@@ -174,9 +174,7 @@ def _describe_effects(result: Result, findings: Sequence[ClaimFinding]) -> str:
     shown: dict[str, list[tuple[str, float, Effect]]] = {}
     for finding in findings:
         knob, effect, trend = finding.claim.axis or "", finding.effect, finding.measured
-        if effect is None or trend is None or result.study.space[knob].along:
-            continue
-        if states_problem(knob):
+        if effect is None or trend is None or states_problem(knob):
             continue
         if effect.change.half >= 0:
             strengths[knob] = strengths.get(knob, 0.0) + abs(trend.value)
