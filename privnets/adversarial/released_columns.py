@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -60,8 +60,10 @@ class NumberColumn(BaseModel):
         high: Largest released number.
         decimals: Decimals of released numbers; None if the measured ones have more than six.
         fill: Replaces missing values; None if they are errors.
+        width: Number of encoded columns.
     """
 
+    width: ClassVar[int] = 1
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str
@@ -71,11 +73,6 @@ class NumberColumn(BaseModel):
     high: float
     decimals: int | None = Field(ge=0, le=_MAX_DECIMALS)
     fill: float | None = None
-
-    @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-        return 1
 
     @property
     def is_whole(self) -> bool:

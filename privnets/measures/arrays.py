@@ -32,14 +32,6 @@ def real(values: Tensor | NDArray[Any] | float, name: str) -> Tensor:
     return tensor
 
 
-def finite(values: Tensor | NDArray[Any] | float, name: str) -> Tensor:
-    """Converts values, and checks that they are finite."""
-    tensor = real(values, name)
-    if tensor.isinf().any():
-        raise ValueError(f"{name} must be finite; got inf.")
-    return tensor
-
-
 def in_range(
     values: Tensor | NDArray[Any] | float,
     name: str,

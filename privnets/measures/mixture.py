@@ -23,8 +23,8 @@ from privnets.measures.arrays import (
     as_given,
     batch_shape,
     distribution,
-    finite,
     in_range,
+    real,
 )
 
 DATA_STD = 0.05
@@ -90,7 +90,9 @@ def filter_information(
     Returns:
         Three values of shape [...]; leading dimensions are broadcast.
     """
-    matrix, noise = finite(theta, "theta"), in_range(sigma, "sigma", 0, math.inf, open_high=True)
+    matrix, noise = real(theta, "theta"), in_range(sigma, "sigma", 0, math.inf, open_high=True)
+    if matrix.isinf().any():
+        raise ValueError("theta must be finite; got inf.")
     if matrix.shape[-2:] != (2, 2):
         raise ValueError(f"theta must have shape [..., 2, 2]; got {list(matrix.shape)}.")
     cells = distribution(joint, "joint", ("U", "S"))

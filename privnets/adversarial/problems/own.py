@@ -85,11 +85,17 @@ class Labels:
 
 
 class OwnProblem(Problem):
-    """The user's own records; `digest` identifies the content of all files."""
+    """The user's own records.
+
+    Attributes:
+        digest: Identifies the content of all files.
+        x: Encoded records, read-only, shape [n, ...].
+    """
 
     encoding: RecordEncoding
     reference: OwnReference
     digest: str
+    x: Array
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -102,11 +108,6 @@ class OwnProblem(Problem):
     def fingerprint_as(self, reference: OwnReference) -> str:
         """Fingerprint of these files if `reference` named them."""
         return combined_fingerprint(reference.model_dump_json(), (self.digest,))
-
-    @property
-    @abstractmethod
-    def x(self) -> Array:
-        """Encoded records, read-only, shape [n, ...]."""
 
     @abstractmethod
     def encode_release(self, released: Any) -> Array:
@@ -225,13 +226,8 @@ class TableProblem(LabelledRecords):
         )
         self.encoding = encoding
         self._rows = encoding.complete(whole).index.get_indexer(frame.index)  # in a release
-        self._x = encoding.encode(attributes)
-        self._x.setflags(write=False)
-
-    @property
-    def x(self) -> Array:
-        """Encoded attributes, shape [n, d]."""
-        return self._x
+        self.x = encoding.encode(attributes)
+        self.x.setflags(write=False)
 
     def encode_release(self, released: pd.DataFrame) -> Array:
         """Encodes the rows that are used; see `OwnProblem.encode_release`."""
@@ -275,7 +271,7 @@ class ImageProblem(LabelledRecords):
         super().__init__(reference, identity, frame[labels])
 
     @cached_property
-    def x(self) -> Array:
+    def x(self) -> Array:  # type: ignore[override]
         """Pixels in [0, 1], read at first use, shape [n, 3, size, size]."""
         pixels = self.encoding.encode(self._paths)
         pixels.setflags(write=False)

@@ -143,9 +143,9 @@ class SeriesProblem(OwnProblem):
         self._groups = _equal_groups(series)
         self._kept = self._groups.ravel()
         self._present = rows[self._kept] >= 0
-        self._x = own.encode(frame)[self._kept]
+        self.x = own.encode(frame)[self._kept]
         self._secret = own.secret_classes(frame)[self._kept]
-        for array in (self._x, self._secret):
+        for array in (self.x, self._secret):
             array.setflags(write=False)
         self.spec = ProblemSpec(
             name=str(reference),
@@ -155,11 +155,6 @@ class SeriesProblem(OwnProblem):
             releasers=("recurrent",),
             defaults=reference.defaults,
         )
-
-    @property
-    def x(self) -> NDArray[np.float32]:
-        """Windows, shape [n, T, 1]."""
-        return self._x
 
     def encode_release(self, released: pd.DataFrame) -> Array:
         """Windows of a released file; see `OwnProblem.encode_release`."""
@@ -177,7 +172,7 @@ class SeriesProblem(OwnProblem):
         """All windows, and splits of whole groups, stratified by their most frequent secret."""
         groups, each = self._groups.shape
         records = RecordArrays(
-            self._x,
+            self.x,
             self._secret,
             present=self._present,
             group=np.repeat(np.arange(groups), each),
