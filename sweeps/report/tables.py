@@ -248,7 +248,8 @@ def card_table(result: Result) -> Table:
 
 def _describe_labels(result: Result, points: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Classes of each problem with their shares, where this machine has the same data."""
-    firsts = points.iloc[[places[0] for places in split_by_problem(points)][:_MAX_PROBLEMS]]
+    places = [own[0] for own in split_by_problem(points) if len(own)]
+    firsts = points.iloc[places[:_MAX_PROBLEMS]]
     stored = result.select_points(firsts["point_id"].tolist())
     for row in firsts.to_dict("records"):
         point, fields = stored[row["point_id"]], problem_fields(points)
