@@ -22,7 +22,7 @@ from cluster import ray_internals
 from cluster.auth import MODE, TOKEN, WITH_TOKEN, WITHOUT_TOKEN, is_loopback, read_token, uses_token
 from cluster.errors import ClusterError, ConnectError, UnreachableError
 from cluster.local_ray import ray_directory
-from cluster.probe import AUTO, check_head, is_remote, monitor_head
+from cluster.probe import AUTO, check_head, is_remote
 
 _OBJECT_STORE_BYTES = 128 * 2**20
 _ACCELERATOR = "accelerator_type:"
@@ -139,7 +139,6 @@ def connect(
     address: str | None = None,
     *,
     cpus: int | None = None,
-    advice: str = "",
     dashboard: bool = False,
 ) -> Connection:
     """Starts a Ray for this process alone, or joins one.
@@ -153,7 +152,6 @@ def connect(
     Args:
         address: `HOST:PORT` of a running Ray, or `auto`; None starts one.
         cpus: Logical CPUs of a Ray that is started, by default those of the machine.
-        advice: Sentence for the user, printed if the head of a joined Ray stops answering.
         dashboard: Whether a Ray that is started serves Ray's dashboard, on loopback.
 
     Raises:
@@ -164,13 +162,12 @@ def connect(
     try:
         undo.enter_context(_environment({"RAY_USAGE_STATS_ENABLED": "0"}))
         if ray.is_initialized():
-            undo.enter_context(_warn_of_silence(_head_address(), advice))
             return Connection(_head_address(), False, _undo=undo)
         with _keeping_sigterm():
             if head is None:
                 page = _start(undo, cpus, dashboard)
             else:
-                page = _join(undo, head, advice, is_own=address == AUTO)
+                page = _join(undo, head, is_own=address == AUTO)
         return Connection(_head_address(), head is None, page, undo)
     except BaseException as error:
         undo.close()
@@ -253,14 +250,13 @@ def _start_once(undo: ExitStack, cpus: int | None, dashboard: bool) -> str:
     return f"{_page(context)} (its token: {token})" if dashboard else Connection.dashboard
 
 
-def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> str:
+def _join(undo: ExitStack, head: str, is_own: bool) -> str:
     """Joins a Ray; returns the address of its dashboard."""
     has_token = uses_token() and bool(os.environ.get(MODE) or read_token())
     if not has_token and is_remote(head) and not is_own:
         _warn_once(f"{MODE}={WITHOUT_TOKEN}: every user who reaches {head} can run code there.")
     undo.enter_context(_authentication({MODE: WITH_TOKEN if has_token else WITHOUT_TOKEN}))
     undo.enter_context(ray_internals.without_messages())
-    undo.enter_context(_warn_of_silence(head, advice))
     undo.callback(_shut_down)
     # Without this, Ray looks for a head on loopback at the machine's own address.
     own: AbstractContextManager[None]
@@ -273,18 +269,6 @@ def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> str:
 def _page(context: Any) -> str:
     page = context.dashboard_url
     return f"http://{page}" if page else Connection.dashboard
-
-
-def _warn_of_silence(head: str, advice: str) -> AbstractContextManager[None]:
-    """Warns when the head stops answering."""
-
-    def warn(seconds: float) -> None:
-        _warn(
-            f"the head of Ray at {head} has not answered for {seconds:.0f} seconds. Unless it "
-            f"answers within about a minute, Ray ends this command. {advice}".rstrip()
-        )
-
-    return monitor_head(head, read_token() if uses_token() else None, warn)
 
 
 def _warn(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Tests whether the head of a Ray accepts this process, and whether it still answers.
+"""Tests whether the head of a Ray accepts this process.
 
 Ray's own client tries for minutes and then reports neither the cause nor a remedy. Each check here
 is for a mistake that users make: a wrong address, a missing token, TLS on one side only.
@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -25,10 +21,6 @@ AUTO: Final = "auto"
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
-# Of a monitor: seconds between two probes, for an answer, and without one until a warning.
-_INTERVAL_SECONDS: Final = 2.0
-_PROBE_SECONDS: Final = 5.0
-_SILENT_SECONDS: Final = 8.0
 _METHOD: Final = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _RESULTS: Final[dict[str, ProbeResult]] = {
     "UNAUTHENTICATED": "rejected",
@@ -135,46 +127,6 @@ def probe(address: str, token: str | None, seconds: float) -> ProbeResult:
         except grpc.RpcError as error:
             return _RESULTS.get(error.code().name, "unknown")
     return "accepted"
-
-
-@contextmanager
-def monitor_head(
-    address: str,
-    token: str | None,
-    on_silence: Callable[[float], None],
-    silent_seconds: float = _SILENT_SECONDS,
-) -> Iterator[None]:
-    """Probes a head every other second while the block runs.
-
-    Ray itself reports nothing for about a minute and then ends every process that joined. A head
-    that hangs still accepts connections, so each probe asks for an answer.
-
-    Args:
-        address: `HOST:PORT` of the head.
-        token: Token to send; None for none.
-        on_silence: Called in a thread with the seconds since the head's last answer; once, and
-            again only after the head has answered in between.
-        silent_seconds: Seconds without an answer before `on_silence` is called.
-    """
-    ended = threading.Event()
-
-    def monitor() -> None:
-        last_answer, is_reported = time.monotonic(), False
-        while not ended.wait(_INTERVAL_SECONDS):
-            began = time.monotonic()
-            if probe(address, token, _PROBE_SECONDS) not in ("silent", "foreign"):
-                last_answer, is_reported = began, False
-                continue
-            silence = time.monotonic() - last_answer
-            if not is_reported and silence >= silent_seconds and not ended.is_set():
-                is_reported = True
-                on_silence(silence)
-
-    threading.Thread(target=monitor, daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
 
 
 def is_remote(address: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +9,8 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, Final
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.control import Control
+from rich.console import Console, Group
 from rich.live import Live
-from rich.segment import ControlType
 from rich.text import Text
 
 from sweeps.analysis.text import format_count
@@ -28,7 +25,6 @@ STOPPING: Final = "stopping: finishing checkpoints, up to 20 s; press Ctrl-C aga
 """Current work after the first signal."""
 
 _BAR_WIDTH: Final = 24
-_ECHO_WIDTH: Final = 2  # Terminals print ^C at the end of the last line.
 
 
 def describe(status: SweepStatus) -> str:
@@ -106,44 +102,16 @@ def display_progress(*, quiet: bool = False) -> Iterator[Display]:
         yield line_display(print_line)
     else:
         live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
-        block = ProgressBlock()
         live.start()
         try:
 
             def show(status: SweepStatus) -> None:
-                block.status = status
-                live.update(block, refresh=True)
+                live.update(Group(*render(status)), refresh=True)
 
             yield _with_warnings(show, lambda warning: live.console.print(Text(warning)))
         finally:
             with suppress(OSError):  # the terminal is closed
                 live.stop()
-
-
-class ProgressBlock:
-    """Three lines that stay in place; each is cut where the terminal is too narrow.
-
-    A terminal that becomes narrower breaks the lines of the last drawing, so the block then takes
-    more rows than were drawn. Rich erases the drawn number of rows, and this block the others.
-    """
-
-    def __init__(self) -> None:
-        """Starts without progress, which must be set before the block is drawn."""
-        self.status: SweepStatus | None = None
-        self._lengths: list[int] = []
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yields control codes for broken lines, then the lines."""
-        width = options.max_width
-        broken = sum(math.ceil(length / width) - 1 for length in self._lengths)
-        for _ in range(broken):
-            yield Control((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
-        lines = [] if self.status is None else _render(self.status)
-        for line in lines:
-            line.no_wrap = True
-            line.truncate(max(1, width - _ECHO_WIDTH), overflow="ellipsis")
-            yield line
-        self._lengths = [max(1, line.cell_len + _ECHO_WIDTH) for line in lines]
 
 
 def line_display(print_text: Callable[[str], None]) -> Display:
@@ -179,7 +147,7 @@ class _NotebookDisplay:
         self._show(status)
 
     def _replace(self, status: SweepStatus) -> None:
-        lines = [*self._warnings, *(line.plain for line in _render(status))]
+        lines = [*self._warnings, *(line.plain for line in render(status))]
         content = {"text/plain": "\n".join(lines)}
         if self._handle is None:
             show = import_module("IPython.display").display  # exists in a notebook alone
@@ -207,10 +175,16 @@ def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Di
     return show
 
 
-def _render(status: SweepStatus) -> list[Text]:
-    """The lines: bar and current work, points, front; a stop needs the whole first line."""
+def render(status: SweepStatus) -> list[Text]:
+    """Three lines: bar and current work, points, front; each is cut where a terminal is too narrow.
+
+    A stop needs the whole first line.
+    """
     done = round(_BAR_WIDTH * status.share)
     bar = Text.assemble(("━" * done, "green"), ("━" * (_BAR_WIDTH - done), "bright_black"))
     others = (describe_points(status), describe_front(status) or "no front yet")
     first = bar + Text(f" {describe_training(status)}")
-    return [Text(STOPPING) if status.activity == STOPPING else first, *map(Text, others)]
+    lines = [Text(STOPPING) if status.activity == STOPPING else first, *map(Text, others)]
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return lines

@@ -299,7 +299,7 @@ def _check(
     check_writable(open_directory(ledger.storage))
     if address is not None and (plan.is_adaptive or pending_replicates(plan, ledger)):
         # Ray ends a driver whose cluster goes away, so this connection is closed at once.
-        with connect(address, advice="Nothing was started: run the command again."):
+        with connect(address):
             check_data_on_nodes(plan)
 
 

@@ -175,18 +175,17 @@ def _make_source(run: SweepRun, machines: Sequence[Machine], replicates: Replica
 def _open_ray(run: SweepRun) -> Iterator[Connection]:
     """Joins a cluster, or starts a Ray that is as large as packs need, for a block.
 
-    Progress counts its machines. If the cluster's head dies, Ray's message shows how to resume.
+    Progress counts its machines.
     """
     tracker, resources = run.tracker, run.plan.study.resources
-    advice = f"What is finished is kept; continue on any cluster with `{run.resume_command}`."
     tracker.activity = "starting Ray" if run.address is None else f"joining Ray at {run.address}"
     with run.stop.interruptible():
         if run.address is not None:
-            connection = connect(run.address, advice=advice)
+            connection = connect(run.address)
         else:
             workers = cluster_capacity([local_machine()], resources).workers
             cpus, dashboard = max(1, math.ceil(resources.pack_cpus * workers)), run.on_dashboard
-            connection = connect(cpus=cpus, advice=advice, dashboard=dashboard is not None)
+            connection = connect(cpus=cpus, dashboard=dashboard is not None)
     tracker.activity = None
     if run.on_dashboard is not None:
         run.on_dashboard(connection.dashboard)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import queue
-import signal
 import subprocess
 import sys
-from typing import Any
 
-import psutil
 import pytest
 from ray_head import Head
 
 import cluster
 from cluster.jobs import JobClient
-from cluster.probe import check_head, monitor_head, probe
+from cluster.probe import check_head, probe
 from cluster.submission import JobSpec, run_command
 
 pytestmark = pytest.mark.ray
@@ -125,49 +120,3 @@ def test_another_version_of_ray_is_reported(head: Head) -> None:
     )  # fmt: skip
     assert "cannot join the Ray at" in joined.stdout, joined.stderr
     assert "9.9.9" in joined.stdout
-
-
-def gcs_server(head: Head) -> psutil.Process:
-    """The head's own process, found by the port that it listens on."""
-    port = int(head.gcs.rpartition(":")[2])
-    for process in psutil.process_iter(["name"]):
-        if process.info["name"] == "gcs_server" and any(
-            connection.laddr.port == port for connection in process.net_connections("tcp")
-        ):
-            return process
-    raise AssertionError(f"no gcs_server listens on port {port}")
-
-
-# Last, because it stops the head.
-def test_a_head_that_hangs_is_reported_once_and_again_after_it_answered(
-    head: Head, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stopped process accepts connections, but answers nothing."""
-    process = gcs_server(head)
-    answers: queue.Queue[str] = queue.Queue()
-    silences: queue.Queue[float] = queue.Queue()
-
-    def probe_and_note(*arguments: Any) -> str:
-        answer = probe(*arguments)
-        answers.put(answer)
-        return answer
-
-    def wait_for(answer: str) -> None:
-        while answers.get(timeout=240) != answer:
-            pass
-
-    monkeypatch.setattr("cluster.probe.probe", probe_and_note)
-    monkeypatch.setattr("cluster.probe._INTERVAL_SECONDS", 0.2)
-    with monitor_head(head.gcs, head.token, silences.put, silent_seconds=10.0):
-        for _ in range(2):
-            wait_for("accepted")
-            os.kill(process.pid, signal.SIGSTOP)
-            try:
-                assert silences.get(timeout=240) >= 10.0
-                while not answers.empty():
-                    answers.get()
-                wait_for("silent")
-            finally:
-                os.kill(process.pid, signal.SIGCONT)
-        wait_for("accepted")
-        assert silences.empty()

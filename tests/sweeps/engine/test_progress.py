@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 from small_sweeps import small_plan
 
@@ -312,28 +312,12 @@ def test_a_terminal_shows_three_lines_however_narrow_it_is(width: int) -> None:
         state_with(counts=counts, rate=12.5, eta=7000.0),
     ]
     for state in states:
-        lines = draw(state, [width])[0].splitlines()
+        output = io.StringIO()
+        console = Console(file=output, width=width, force_terminal=True)
+        console.print(Group(*display.render(state)))
+        lines = Text.from_ansi(output.getvalue()).plain.splitlines()
         assert len(lines) == 3
         assert max(map(cell_len, lines)) <= width
-
-
-def draw(state: SweepStatus, widths: Sequence[int]) -> list[str]:
-    """Text of a block drawn on a terminal of each of these widths in turn."""
-    block = display.ProgressBlock()
-    block.status = state
-    texts = []
-    for width in widths:
-        output = io.StringIO()
-        Console(file=output, width=width, force_terminal=True).print(block, end="")
-        texts.append(output.getvalue())
-    return [Text.from_ansi(text).plain if len(widths) == 1 else text for text in texts]
-
-
-def test_a_narrower_terminal_leaves_no_stale_line() -> None:
-    """Two lines of more than 50 columns take two rows each on a terminal of 50."""
-    state = state_with(activity="x" * 60, rate=1.0, trainings=(5, 128))
-    drawn = draw(state, [100, 50, 50])
-    assert [text.count("\x1b[1A\x1b[2K") for text in drawn] == [0, 2, 0]
 
 
 def test_the_first_signal_is_answered_at_once_while_the_ledger_is_read(
