@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from privnets.statistics.bootstrap import build_samples
 from privnets.statistics.intervals import LEVEL, Array, Interval
-from sweeps.analysis.export import json_rows, json_value
 from sweeps.analysis.fronts import debiased_interval, draw_volumes
 from sweeps.analysis.pareto import (
     Objectives,
@@ -315,34 +314,6 @@ def contrast_table(comparison: Comparison) -> Table:
     ]
     columns = ("sweep", "quantity", "difference", "verdict", "equal settings", "common seeds")
     return Table(columns, tuple(rows))
-
-
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as JSON values: null for undefined ones, text for infinities."""
-    metrics = [m + end for m in comparison.objectives for end in ("", ".ci_low", ".ci_high")]
-    fields = [column for column in comparison.front if str(column).startswith("config/")]
-    return {
-        "objectives": dict(comparison.objectives),
-        "reference": dict(comparison.reference),
-        "differences": {column: list(values) for column, values in comparison.differences.items()},
-        "sweeps": [_json_object(sweep) for sweep in comparison.sweeps],
-        "contrasts": [
-            {**_json_object(contrast), "verdict": contrast.verdict}
-            for contrast in comparison.contrasts
-        ],
-        "front": json_rows(comparison.front[["sweep", "point_id", *metrics, *fields]]),
-    }
-
-
-def _json_object(value: ComparedSweep | Contrast) -> dict[str, Any]:
-    """Fields as JSON values, with an object for each interval."""
-    fields = asdict(value)
-    return {
-        name: {k: json_value(v) for k, v in field.items()}
-        if isinstance(field, dict)
-        else json_value(field)
-        for name, field in fields.items()
-    }
 
 
 def _common_objectives(results: Sequence[Result]) -> Objectives:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator, Sequence
-from json import dumps
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -16,7 +15,6 @@ import typer
 import tracking
 from sweeps.analysis.comparison import (
     compare_sweeps,
-    comparison_json,
     comparison_table,
     contrast_table,
 )
@@ -28,7 +26,6 @@ from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import front_table, points_table, varying_fields
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import (
-    Json,
     Maximize,
     Minimize,
     Output,
@@ -195,7 +192,6 @@ def compare(
     address: ReadAddress = None,
     minimize: Minimize = None,
     maximize: Maximize = None,
-    json: Json = False,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -216,9 +212,6 @@ def compare(
     comparison = compare_sweeps(results, objectives or None)
     if plot is not None:
         _plot("save_fronts", results, comparison.objectives, path=plot)
-    if json:
-        typer.echo(dumps(comparison_json(comparison), allow_nan=False))
-        return
     print_table(comparison_table(comparison))
     for result in results:
         if note := note_unconfirmed(result):

@@ -132,7 +132,7 @@ def show(
     else:
         for line in _describe(planned, has_ids=not missing):
             say_sentence(line.replace("\n", " "), "    ")
-    for warning in (*missing, *_gpu_warnings(planned.study.resources)):
+    for warning in missing:
         say(f"Warning: {warning}", err=True)
 
 
@@ -160,21 +160,6 @@ def _plan_or_outline(study: spec.Study, num_points: int | None) -> tuple[Plan, l
             raise error from None  # The first error lists every mistake.
         needed = "`sweeps run` needs the data; the ids of points depend on them and are not shown"
         return outline, [f"{each.given}. {needed}." for each in error.errors]
-
-
-def _gpu_warnings(resources: spec.Resources) -> Iterator[str]:
-    if not resources.pack_gpus:
-        return
-    # It loads Ray, which takes a second.
-    from cluster.connection import local_machine
-
-    gpus = local_machine().gpus
-    if gpus < resources.pack_gpus:
-        yield (
-            f"resources.gpus: a pack requires {format_count(resources.pack_gpus, 'GPU')}, and this "
-            f"machine has {format_count(gpus, 'GPU')}. `sweeps run` would stop here; on a cluster "
-            "it waits for a machine that has enough. Set resources.gpus to auto or 0 to use CPUs."
-        )
 
 
 def _drop_empty(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, Literal
 
@@ -29,8 +29,6 @@ _GOOD, _ACCEPTABLE = 1.05, 1.4
 _MAX_SECONDS: Final = 20.0
 # Most members of a stack on a GPU; on CPUs this many, or as many as take a second.
 _MAX_ON_GPU, _ALIKE_ON_GPU, _MAX_ON_CPUS, _CHEAP_SECONDS = 256, 64, 16, 1.0
-# If all packs are longer, the sweep starts with a pack of one point, for an early first result.
-_FIRST_RESULT_SECONDS: Final = 10.0
 # With fewer rounds than this, equal lengths matter more than the largest packs.
 _ROUNDS_TO_HALVE: Final = 4
 
@@ -97,7 +95,7 @@ def make_packs(
         capacity: Workers, and memory of a pack.
 
     Returns:
-        Packs, the longest first; before them one pack of a single point if all packs are long.
+        Packs, the longest first.
     """
     estimate = privnets.experiment(experiment).cost
     groups: dict[str, list[PlannedReplicate]] = {}
@@ -116,22 +114,11 @@ def make_packs(
             math.fsum(cost.shared for cost in costs) / len(costs),
         )
         workloads.append(Workload.from_cost(members, mean, capacity))
-    if size != "auto":
+    if size == "auto":
+        sizes = partition_workloads(workloads, capacity.workers)
+    else:
         sizes = [split_evenly(len(workload.members), size) for workload in workloads]
-        return _packs(experiment, workloads, sizes)
-    sizes = partition_workloads(workloads, capacity.workers)
-    pairs = zip(workloads, sizes, strict=True)
-    shortest = min((w.pack_seconds(min(own)) for w, own in pairs), default=0.0)
-    waits = [workload.pack_seconds(workload.first_point_size()) for workload in workloads]
-    if shortest <= _FIRST_RESULT_SECONDS or min(waits) >= shortest:
-        return _packs(experiment, workloads, sizes)
-    first = waits.index(min(waits))
-    count = workloads[first].first_point_size()
-    point, others = workloads[first].members[:count], workloads[first].members[count:]
-    early = [Pack.of(experiment, point)]
-    workloads[first] = replace(workloads[first], members=others)
-    workloads = [workload for workload in workloads if workload.members]
-    return early + _packs(experiment, workloads, partition_workloads(workloads, capacity.workers))
+    return _packs(experiment, workloads, sizes)
 
 
 def local_capacity(resources: Resources) -> Capacity:
@@ -205,10 +192,6 @@ class Workload:
         fitting = math.floor(_MAX_SECONDS / self._seconds_each(self.largest))
         largest = min(max(self.preferred, fitting), self.largest)
         return max(self.smallest, min(round(wanted), largest))
-
-    def first_point_size(self) -> int:
-        """Counts the replicates of the first point."""
-        return sum(member.point_id == self.members[0].point_id for member in self.members)
 
     def split(self, sizes: Sequence[int]) -> list[tuple[PlannedReplicate, ...]]:
         """Splits the members into consecutive packs of the given sizes.

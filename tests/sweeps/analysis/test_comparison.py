@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import pytest
 from stored_sweeps import write_sweep
 from typer.testing import CliRunner
 
-from sweeps.analysis.comparison import compare_sweeps
+from sweeps.analysis.comparison import Comparison, compare_sweeps
+from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.results import open_result
 from sweeps.cli.main import app
 from sweeps.errors import InputError
@@ -41,19 +41,24 @@ def run(storage: Path, *arguments: str) -> str:
     return said.output
 
 
+def compare(
+    storage: Path, first: str, second: str, objectives: Objectives | None = None
+) -> Comparison:
+    return compare_sweeps([open_result(n, str(storage)) for n in (first, second)], objectives)
+
+
 def test_sweeps_side_by_side(storage: Path) -> None:
     """Up to an advantage of 0.5 and an accuracy of 0.1, 0.4 x 0.4 against 0.3 x 0.3."""
-    found = json.loads(run(storage, "good", "poor", "--json"))
-    assert found["reference"] == {ADVANTAGE: 0.5, ACCURACY: 0.1}
-    good, poor = found["sweeps"]
-    assert (good["hypervolume"], poor["hypervolume"]) == pytest.approx((0.16, 0.09))
-    assert (good["attained"], poor["attained"]) == pytest.approx((0.16, 0.09))
-    assert (good["dominated"], poor["dominated"]) == ({"poor": 0.0}, {"good": 0.5})
-    assert (good["on_front"], poor["on_front"]) == (2, 2)
-    assert (good["on_joint_front"], poor["on_joint_front"]) == (2, 1)
-    joint = {(row["sweep"], row[ADVANTAGE]) for row in found["front"]}
+    found = compare(storage, "good", "poor")
+    assert found.reference == {ADVANTAGE: 0.5, ACCURACY: 0.1}
+    good, poor = found.sweeps
+    assert (good.hypervolume, poor.hypervolume) == pytest.approx((0.16, 0.09))
+    assert (good.attained, poor.attained) == pytest.approx((0.16, 0.09))
+    assert (good.dominated, poor.dominated) == ({"poor": 0.0}, {"good": 0.5})
+    assert (good.on_front, poor.on_front) == (2, 2)
+    assert (good.on_joint_front, poor.on_joint_front) == (2, 1)
+    joint = {*zip(found.front["sweep"], found.front[ADVANTAGE], strict=True)}
     assert joint == {("good", 0.1), ("good", 0.5), ("poor", 0.05)}
-    assert all(row["point_id"] and row["config/train_size"] in (50, 100) for row in found["front"])
 
 
 def test_the_table_has_the_same_numbers(storage: Path) -> None:
@@ -87,14 +92,14 @@ def test_differences_are_paired_by_common_seeds(tmp_path: Path) -> None:
     shifted = [(advantage, accuracy + 0.005) for advantage, accuracy in places]
     for name, metrics in (("plain", places), ("shifted", shifted)):
         write_sweep(tmp_path, name, objectives, metrics, replicates=4, noise=seed_noise)
-    found = json.loads(run(tmp_path, "plain", "shifted", "--json"))["contrasts"]
-    by_metric = {each["metric"]: each for each in found}
+    found = compare(tmp_path, "plain", "shifted")
+    by_metric = {each.metric: each for each in found.contrasts}
     better, equal = by_metric[ACCURACY], by_metric[ADVANTAGE]
-    assert better["verdict"] == "higher"
-    assert better["difference"]["value"] == pytest.approx(0.005)
-    assert better["difference"]["high"] - better["difference"]["low"] < 0.002
-    assert (better["points"], better["seeds"]) == (2, 4)
-    assert equal["verdict"] == "cannot tell"
+    assert better.verdict == "higher"
+    assert better.difference.value == pytest.approx(0.005)
+    assert better.difference.high - better.difference.low < 0.002
+    assert (better.points, better.seeds) == (2, 4)
+    assert equal.verdict == "cannot tell"
     assert "cannot tell" in run(tmp_path, "plain", "shifted")
 
 
@@ -104,8 +109,8 @@ def test_differences_of_unrelated_noise_have_both_errors(tmp_path: Path) -> None
     write_sweep(tmp_path, "plain", objectives, places, replicates=4, noise=seed_noise)
     shifted = [(advantage, accuracy + 0.005) for advantage, accuracy in places]
     write_sweep(tmp_path, "shifted", objectives, shifted, replicates=4, noise=other_noise)
-    found = json.loads(run(tmp_path, "plain", "shifted", "--json"))["contrasts"]
-    assert {each["verdict"] for each in found} == {"cannot tell"}
+    found = compare(tmp_path, "plain", "shifted").contrasts
+    assert {each.verdict for each in found} == {"cannot tell"}
 
 
 def test_intervals_have_the_freedom_of_their_own_sweep(tmp_path: Path) -> None:
@@ -127,19 +132,19 @@ def test_intervals_have_the_freedom_of_their_own_sweep(tmp_path: Path) -> None:
 
 def test_differences_between_tasks_are_named(storage: Path) -> None:
     """Half of two replicates attain another set than half of three."""
-    found = json.loads(run(storage, "good", "thrice", "--json"))
-    assert [side["attained"] for side in found["sweeps"]] == [None, None]
-    assert found["differences"] == {"config/dataset": ["digits", "adult"]}
+    found = compare(storage, "good", "thrice")
+    assert [side.attained for side in found.sweeps] == [None, None]
+    assert found.differences == {"config/dataset": ("digits", "adult")}
     assert "Differences in config/dataset: digits; adult." in run(storage, "good", "thrice")
-    assert json.loads(run(storage, "good", "poor", "--json"))["differences"] == {}
+    assert compare(storage, "good", "poor").differences == {}
 
 
 def test_other_objectives_can_be_named(storage: Path) -> None:
     with pytest.raises(InputError, match=r"different objectives .* --minimize and --maximize"):
-        compare_sweeps([open_result(name, str(storage)) for name in ("good", "other")])
-    found = json.loads(run(storage, "good", "other", "--maximize", ACCURACY, "--json"))
-    assert found["objectives"] == {ACCURACY: "max"}
-    assert [side["attained"] for side in found["sweeps"]] == [None, None]
+        compare(storage, "good", "other")
+    assert "front" in run(storage, "good", "other", "--maximize", ACCURACY)
+    found = compare(storage, "good", "other", {ACCURACY: "max"})
+    assert [side.attained for side in found.sweeps] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -102,15 +102,6 @@ def test_automatic_packs_take_at_most_twenty_seconds_unless_one_training_takes_l
     assert any(len(p.replicates) > 1 for p in packs)
 
 
-def test_long_packs_start_with_a_pack_of_one_point(costly):
-    members = replicates({"weight_decay": {"grid": [*range(1, 61)]}}, seeds=4)
-    packs = make(members)
-    first, *rest = ({r.point_id for r in p.replicates} for p in packs)
-    assert len(first) == 1
-    assert len(packs[0].replicates) == 4
-    assert not any(first & points for points in rest)
-
-
 def test_points_finish_block_by_block(costly):
     members = replicates({"weight_decay": {"grid": [*range(1, 41)]}}, seeds=4)
     packs = make(members, workers=1)
