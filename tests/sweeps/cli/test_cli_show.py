@@ -96,13 +96,6 @@ def test_show_refuses_a_study_whose_points_are_unknown_without_its_data(
     assert mistake in shown.stderr
 
 
-def test_show_warns_of_gpus_that_this_machine_does_not_have(study):
-    shown = run_command("show", str(study), "--set", "resources.gpus=99")
-    assert shown.exit_code == 0
-    assert "Warning: resources.gpus: a pack requires 99 GPUs, and this machine" in shown.stderr
-    assert "Warning" not in run_command("show", str(study), "--set", "resources.gpus=0").stderr
-
-
 def test_show_names_the_source_of_pack_sizes(study):
     assert "from the cost model" in run("show", study)
     assert "from resources.pack of the study" in run("show", study, "--set", "resources.pack=2")
