@@ -170,6 +170,13 @@ def build_run_record(
         path = PurePosixPath(name)
         if not name or path.is_absolute() or ".." in path.parts:
             raise ValueError(f"an artifact's name must be a path inside the run; got {name!r}.")
+    if undefined := [name for name, value in point.config.items() if value != value]:
+        raise ValueError(f"a configuration's values must not be NaN; {undefined[0]} is.")
+    config = json.dumps(dict(point.config), sort_keys=True)  # `Infinity` for infinity
+    if len(config) > MAX_TAG:
+        raise ValueError(
+            f"a configuration must fit {MAX_TAG} characters of JSON; got {len(config)}."
+        )
     keys = frozenset(
         OBJECTIVE + key if key in objectives else key
         for key, value in point.metrics.items()
@@ -178,7 +185,7 @@ def build_run_record(
     return RunRecord(
         point=point,
         run_name=_run_name(point, fields),
-        config=_config_tag(point.config),
+        config=config,
         keys=keys,
         content=digest(point, keys),
         files={PurePosixPath(name): content for name, content in files.items()},
@@ -241,16 +248,6 @@ def milliseconds(seconds: float) -> int:
 def truncate(text: str, length: int = MAX_TAG) -> str:
     """Shortens a text to the length that MLflow accepts, with an ellipsis at its end."""
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _config_tag(config: Mapping[str, Scalar]) -> str:
-    """Returns a configuration as JSON, with `Infinity` for infinity."""
-    if undefined := [name for name, value in config.items() if value != value]:
-        raise ValueError(f"a configuration's values must not be NaN; {undefined[0]} is.")
-    text = json.dumps(dict(config), sort_keys=True)
-    if len(text) > MAX_TAG:
-        raise ValueError(f"a configuration must fit {MAX_TAG} characters of JSON; got {len(text)}.")
-    return text
 
 
 def _parameters(

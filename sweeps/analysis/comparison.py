@@ -133,7 +133,15 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     names = [result.sweep for result in results]
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"name two or more different sweeps; got {', '.join(names)}")
-    objectives = objectives or _common_objectives(results)
+    if not objectives and len({frozenset(r.objectives.items()) for r in results}) > 1:
+        named = "; ".join(
+            f"{r.sweep}: {', '.join(map(' '.join, r.objectives.items()))}" for r in results
+        )
+        raise InputError(
+            f"the sweeps have different objectives ({named}); "
+            "name some that all report with --minimize and --maximize"
+        )
+    objectives = objectives or results[0].objectives
     points = {result.sweep: _finite_points(result, objectives) for result in results}
     every = pd.concat(points.values(), ignore_index=True)
     if len(judges := panels(every)) > 1:
@@ -314,18 +322,6 @@ def contrast_table(comparison: Comparison) -> Table:
     ]
     columns = ("sweep", "quantity", "difference", "verdict", "equal settings", "common seeds")
     return Table(columns, tuple(rows))
-
-
-def _common_objectives(results: Sequence[Result]) -> Objectives:
-    if len({frozenset(result.objectives.items()) for result in results}) > 1:
-        named = "; ".join(
-            f"{r.sweep}: {', '.join(map(' '.join, r.objectives.items()))}" for r in results
-        )
-        raise InputError(
-            f"the sweeps have different objectives ({named}); "
-            "name some that all report with --minimize and --maximize"
-        )
-    return results[0].objectives
 
 
 def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:

@@ -145,7 +145,15 @@ def hypervolume(
     if several := problem_fields(points):
         differing = " and ".join(several)
         raise ValueError(f"no hypervolume: points that differ in {differing} share no scale")
-    corner = _corner(objectives, reference)
+    if isinstance(reference, Mapping):
+        reference = [reference.get(metric, math.nan) for metric in objectives]
+    ends = [float(value) for value in reference]
+    if len(ends) != len(objectives) or not all(map(math.isfinite, ends)):
+        raise ValueError(
+            f"reference must give a finite number for each of {', '.join(objectives)}; "
+            f"got {reference}."
+        )
+    corner = np.array(ends) * _signs(objectives)
     values = _minimization_values(points, objectives)
     takes_part = _is_finished(points)
     if not include_flagged:
@@ -283,17 +291,3 @@ def _ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[NDArr
     levels = [np.unique(column) for column in values.T]
     ranks = [np.searchsorted(d, column) for d, column in zip(levels, values.T, strict=True)]
     return np.stack(ranks, axis=1).astype(np.float64), levels
-
-
-def _corner(
-    objectives: Objectives, reference: Mapping[str, float] | Sequence[float]
-) -> NDArray[np.float64]:
-    if isinstance(reference, Mapping):
-        reference = [reference.get(metric, math.nan) for metric in objectives]
-    values = [float(value) for value in reference]
-    if len(values) != len(objectives) or not all(map(math.isfinite, values)):
-        raise ValueError(
-            f"reference must give a finite number for each of {', '.join(objectives)}; "
-            f"got {reference}."
-        )
-    return np.array(values) * _signs(objectives)

@@ -51,7 +51,7 @@ from sweeps.analysis.tables import (
 from sweeps.analysis.text import format_setting
 from sweeps.errors import InputError
 from sweeps.store.asks import AskRecord, read_asks
-from sweeps.store.codec import parse_object
+from sweeps.store.codec import FIXED_COLUMNS, parse_object
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
 from sweeps.store.reader import (
@@ -60,7 +60,6 @@ from sweeps.store.reader import (
     Note,
     ReplicateTable,
     counted_replicates,
-    is_fixed_column,
     is_metric_column,
     read_failures,
     replicate_table,
@@ -273,7 +272,7 @@ class Result:
 
     @cached_property
     def _details(self) -> ReplicateTable:
-        tables = self._ledger.read_tables(self._packs, is_fixed_column)
+        tables = self._ledger.read_tables(self._packs, FIXED_COLUMNS.__contains__)
         return replicate_table(tables).complete(self.manifest.plan.seed_rule)
 
     def front(

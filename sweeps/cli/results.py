@@ -108,7 +108,14 @@ def pareto(
     objectives = chosen or result.objectives
     try:
         front = result.front(objectives, include_flagged=include_flagged, all=True)
-        answers = _answer(result, objectives, where or (), include_flagged)
+        # The best point in each objective that the constraints do not name, or in all.
+        limits = where or []
+        constrained = {Constraint.parse(text).metric for text in limits}
+        answers = []
+        asked = [m for m in objectives if m not in constrained] or list(objectives)
+        for metric in asked if limits else ():
+            find = result.lowest if objectives[metric] == "min" else result.highest
+            answers.append(str(find(metric, *limits, include_flagged=include_flagged)))
     except ValueError as error:
         raise InputError(str(error)) from error
     print_table(front_table(front, objectives, result.swept_fields))
@@ -155,19 +162,6 @@ def _open(
         last = f"{times.max():%Y-%m-%d %H:%M:%S} UTC"
         say(f"Copy of {sweep} in MLflow; its last training finished {last}.", err=True)
     return result
-
-
-def _answer(
-    result: Result, objectives: Objectives, where: Sequence[str], include_flagged: bool
-) -> list[str]:
-    """The best point under the constraints in each objective that they do not name, or in all."""
-    constrained = {Constraint.parse(text).metric for text in where}
-    asked = [m for m in objectives if m not in constrained] or list(objectives)
-    answers = []
-    for metric in asked if where else ():
-        find = result.lowest if objectives[metric] == "min" else result.highest
-        answers.append(str(find(metric, *where, include_flagged=include_flagged)))
-    return answers
 
 
 def _hypervolume(result: Result, objectives: Objectives, include_flagged: bool) -> Iterator[str]:

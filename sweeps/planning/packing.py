@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, Literal
@@ -118,7 +118,13 @@ def make_packs(
         sizes = partition_workloads(workloads, capacity.workers)
     else:
         sizes = [split_evenly(len(workload.members), size) for workload in workloads]
-    return _packs(experiment, workloads, sizes)
+    packs = [
+        (workload.pack_seconds(len(members)), Pack.of(experiment, members))
+        for workload, own in zip(workloads, sizes, strict=True)
+        for members in workload.split(own)
+    ]
+    # Packs of equal length are in the order of their points.
+    return [pack for _, pack in sorted(packs, key=lambda entry: -entry[0])]
 
 
 def local_capacity(resources: Resources) -> Capacity:
@@ -214,18 +220,6 @@ class Workload:
         """Smallest size whose time per member is within a factor of that of the largest."""
         spare = factor * self._seconds_each(self.largest) - self.each
         return min(math.ceil(self.shared / spare), self.largest)
-
-
-def _packs(
-    experiment: str, workloads: Iterable[Workload], sizes: Iterable[Sequence[int]]
-) -> list[Pack]:
-    """Makes packs, the longest first; packs of equal length are in the order of their points."""
-    packs = [
-        (workload.pack_seconds(len(members)), Pack.of(experiment, members))
-        for workload, own in zip(workloads, sizes, strict=True)
-        for members in workload.split(own)
-    ]
-    return [pack for _, pack in sorted(packs, key=lambda entry: -entry[0])]
 
 
 def partition_workloads(workloads: Sequence[Workload], workers: int) -> list[list[int]]:

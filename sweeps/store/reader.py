@@ -62,11 +62,6 @@ def is_metric_column(name: str) -> bool:
     return name.startswith(("metric/", "standard_error/"))
 
 
-def is_fixed_column(name: str) -> bool:
-    """Selects the columns that every file has."""
-    return name in FIXED_COLUMNS
-
-
 class LedgerReader:
     """Reads each pack of a ledger once, as it appears."""
 
@@ -113,22 +108,17 @@ class PointReader:
                 break
             tables = self._reader.read_new(pack_ids[start : start + _PACKS_AT_ONCE])
             for point in self._ledger.merge_points(tables):
-                if (complete := self._add(point)) is not None:
+                if point.point_id in self._complete and not self._rule.is_adaptive:
+                    continue
+                partial = self._partial.pop(point.point_id, None)
+                (merged,) = merge_replicates([point] if partial is None else [partial, point])
+                complete = counted_replicates(merged, self._rule)
+                if complete is None or self._rule.is_adaptive:
+                    self._partial[point.point_id] = merged
+                if complete is not None:
+                    self._complete.add(point.point_id)
                     points.append(complete)
         return points
-
-    def _add(self, point: TradeoffPoint) -> TradeoffPoint | None:
-        """Adds replicates to a point; returns it if that completes it."""
-        if point.point_id in self._complete and not self._rule.is_adaptive:
-            return None
-        partial = self._partial.pop(point.point_id, None)
-        (merged,) = merge_replicates([point] if partial is None else [partial, point])
-        complete = counted_replicates(merged, self._rule)
-        if complete is None or self._rule.is_adaptive:
-            self._partial[point.point_id] = merged
-        if complete is not None:
-            self._complete.add(point.point_id)
-        return complete
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,7 +61,10 @@ class FrontModel:
         self._rows = self._finished[~failed]
         self._trials = [trials[place] for place in np.flatnonzero(~failed).tolist()]
         self._rays = spread_rays(objectives.shape[1], _RAYS)
-        self._objectives = [self._fit(self._rows, c) for c in _bound(objectives[~failed]).T]
+        # Values far beyond the front are bounded at twice its extent: they would set the scale.
+        box = find_front_box(objectives[~failed])
+        bounded = np.minimum(objectives[~failed], box.reference + _WORST * box.extent)
+        self._objectives = [self._fit(self._rows, column) for column in bounded.T]
         self._constraints = [self._fit(self._finished, column) for column in constraints.T]
         labels = np.where(failed, 1.0, -1.0)
         self._failures = [self._fit(self._finished, labels)] if failed.any() else []
@@ -235,9 +238,3 @@ class FrontModel:
         variances = self._predict(self._rows[places])[1] ** 2
         reductions = variances**2 / (variances + noise**2) / self._box.extent**2
         return places[int(reductions.sum(axis=1).argmax())]
-
-
-def _bound(values: Array) -> Array:
-    """Bounds values beyond the front at twice its extent, since outliers would set the scale."""
-    box = find_front_box(values)
-    return np.minimum(values, box.reference + _WORST * box.extent)

@@ -129,8 +129,19 @@ class FrontierSampler(BaseSampler):
         trials = study.get_trials(deepcopy=False)
         finished = [t for t in trials if t.state.is_finished() and t.params]
         if self._fitted is None or self._fitted[0] != (space, finished):
-            params = [t.params for t in finished]
-            model = FrontModel(UnitCube(space), params, *_outcomes(study, finished), self.seed)
+            # Objectives are all minimised; NaN stands for those of failed trials.
+            signs = [-1.0 if d is StudyDirection.MAXIMIZE else 1.0 for d in study.directions]
+            nothing = [math.nan] * len(signs)
+            objectives = [t.values if _has_succeeded(t) else nothing for t in finished]
+            names = sorted({name for t in finished for name in t.constraints})
+            limits = [[t.constraints.get(name, math.nan) for name in names] for t in finished]
+            model = FrontModel(
+                UnitCube(space),
+                [t.params for t in finished],
+                np.array(objectives, dtype=np.float64) * signs,
+                np.array(limits, dtype=np.float64).reshape(len(finished), len(names)),
+                self.seed,
+            )
             self._fitted = (space, finished), model
         return self._fitted[1]
 
@@ -152,19 +163,6 @@ def _has_succeeded(trial: FrozenTrial) -> bool:
     if trial.state is not TrialState.COMPLETE or not trial.params:
         return False
     return all(abs(value) < _LARGEST for value in trial.values)
-
-
-def _outcomes(study: Study, finished: Sequence[FrozenTrial]) -> tuple[Array, Array]:
-    """Objectives of finished trials, all to be minimised, and constraints; see `FrontModel`."""
-    signs = [-1.0 if d is StudyDirection.MAXIMIZE else 1.0 for d in study.directions]
-    nothing = [math.nan] * len(signs)
-    objectives = [t.values if _has_succeeded(t) else nothing for t in finished]
-    names = sorted({name for t in finished for name in t.constraints})
-    constraints = [[t.constraints.get(name, math.nan) for name in names] for t in finished]
-    return (
-        np.array(objectives, dtype=np.float64) * signs,
-        np.array(constraints, dtype=np.float64).reshape(len(finished), len(names)),
-    )
 
 
 @cache
