@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -50,6 +51,7 @@ _QUICK = {
 }
 # Pooled connections would keep using a SQLite file that was deleted, in place of a new one.
 _WITHOUT_POOL = {"MLFLOW_SQLALCHEMYSTORE_POOLCLASS": "NullPool"}
+_ENVIRONMENT_LOCK = threading.Lock()
 # Raised by MLflow's client when the response of a server has an unexpected form.
 _MALFORMED_RESPONSE = (
     json.JSONDecodeError,
@@ -168,17 +170,21 @@ def _set_environment() -> None:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for a block; other threads find all others meanwhile."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
+    """Sets environment variables for a block, one at a time as each restores what it found."""
+    if not variables:
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        return
+    with _ENVIRONMENT_LOCK:
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
 
 def _explain_server_error(uri: str, error: Exception) -> TrackingError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import os
 import socket
 import sqlite3
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import mlflow
@@ -25,7 +26,7 @@ import tracking
 from privnets.credentials import redact, strip_credentials
 from privnets.points import Replicate, TradeoffPoint
 from tracking import TrackingError, resolve_uri
-from tracking.client import translate_errors
+from tracking.client import connect, translate_errors
 
 
 def test_the_default_is_a_file_in_the_working_directory(
@@ -318,6 +319,28 @@ def test_a_check_leaves_variables_that_another_thread_sets_meanwhile(
     )
     tracking.check("http://127.0.0.1:1")
     assert "SET_MEANWHILE" in os.environ
+
+
+def test_connections_at_once_leave_no_variable(
+    sqlite_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one begins while the first one is in progress, and ends later."""
+    tracking.create(sqlite_uri)
+    both, numbers = threading.Barrier(2), itertools.count()
+
+    def slow_client(uri: str) -> None:
+        number = next(numbers)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(1.0)
+        time.sleep(0.3 * number)
+
+    monkeypatch.setattr("tracking.client.MlflowClient", slow_client)
+    threads = [threading.Thread(target=connect, args=(sqlite_uri,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "MLFLOW_SQLALCHEMYSTORE_POOLCLASS" not in os.environ
 
 
 def test_nothing_is_created_by_reading(tmp_path: Path) -> None:

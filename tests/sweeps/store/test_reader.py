@@ -16,12 +16,12 @@ from small_sweeps import plain
 from privnets.frames import points_frame, replicates_frame
 from privnets.points import Curve, Replicate, TradeoffPoint, merge_replicates
 from sweeps.analysis.results import build_points_frame, build_replicates_frame
+from sweeps.store.codec import FIXED_COLUMNS
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
 from sweeps.store.reader import (
     LedgerReader,
     PointReader,
-    is_fixed_column,
     is_metric_column,
     replicate_table,
 )
@@ -164,7 +164,9 @@ def test_notes_and_artifacts_equal_those_of_the_points(packs: list[list[Tradeoff
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
         write_packs(ledger, packs)
-        replicates = replicate_table(ledger.read_tables(columns=is_fixed_column)).complete(RULE)
+        replicates = replicate_table(
+            ledger.read_tables(columns=FIXED_COLUMNS.__contains__)
+        ).complete(RULE)
         points = complete_points(ledger.read_points())
         notes = {(p.point_id, *note) for p in points for note in p.notes.items()}
         assert set(replicates.notes()) == notes
