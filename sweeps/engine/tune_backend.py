@@ -56,6 +56,8 @@ _SETTINGS: Final = {
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # nothing reads Tune's own state
     "TUNE_MAX_PENDING_TRIALS_PG": str(_MAX_REQUESTS),
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "600",
+    # Else Tune restarts the worker of a node that was asked to end, which knows of no pack.
+    "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 _LOGGERS: Final = ("ray.tune", "ray.train", "ray.air")

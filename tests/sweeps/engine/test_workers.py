@@ -8,8 +8,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from ray.exceptions import RayActorError
+from ray.tune.experiment import Trial
 from small_sweeps import small_plan
 
+from sweeps.engine import tune_backend
 from sweeps.engine.pack_sources import PackSource
 from sweeps.engine.tune_backend import Workers
 from sweeps.planning.packing import Pack
@@ -51,3 +54,17 @@ def test_a_pack_does_not_fail_because_the_pack_before_it_was_late(
         False,
         True,
     ]
+
+
+class _Preempted(RayActorError):
+    """Loss of an actor whose node was asked to end, as clouds and SLURM do."""
+
+    preempted = True
+
+
+def test_tune_restarts_no_worker_of_a_preempted_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trial, "local_path", None)
+    trial = Trial("stub", stub=True)
+    with tune_backend._quiet_tune():
+        trial.handle_error(_Preempted())
+    assert not trial.should_recover()
