@@ -155,7 +155,7 @@ def doctor(
 
     Versions are equal everywhere; Ray rejects requests without its token; secret files are private;
     every node can write the same storage; the tracking store answers; the study's data are on every
-    node; torch can use the GPUs; memory.
+    node; torch can use the GPUs.
 
     Exit codes: 0 nothing failed, though there may be warnings; 1 a check failed; 2 bad input, such
     as an address where no Ray answers, or one that rejects the token.

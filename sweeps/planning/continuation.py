@@ -249,15 +249,8 @@ def _advice(manifest: Manifest, plan: Plan) -> str:
     """Command that fits a study that differs from the recorded one of its name."""
     sweep, study = shlex.quote(manifest.sweep), plan.study
     if not extension_obstacles(manifest, plan):
-        changed = setting_differences(manifest.study, study)
-        command = f"sweeps extend {sweep}"
-        if names_user_files(study) or not changed.keys() <= {*_GROWING}:
-            command += f" --study {shlex.quote(study.source.file)}"
-        if "search.num_points" in changed:
-            command += f" --num-points {study.search.num_points}"
-        if "replicates" in changed:
-            command += f" --replicates {study.replicates}"
-        return f"It can be extended, with the same --set and --storage: {command}"
+        command = f"sweeps extend {sweep} --study {shlex.quote(study.source.file)}"
+        return f"It can be extended, with the same --set, --num-points and --storage: {command}"
     if manifest.study.experiment != study.experiment:
         return "Choose another name, or leave --name out"
     return (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -52,8 +51,7 @@ from tracking.errors import CredentialsRejectedError, TrackingError
 _DRIVER = "driver"
 _PART_SECONDS, _PROBE_SECONDS = 40.0, 10.0
 _START_SECONDS = 45.0  # Ray starts a process on a node whose CPUs may all be busy.
-_MIB = 2**20
-_WORKER_BYTES, _LEAST_SHARED_BYTES, _LEAST_FREE_BYTES = 512 * _MIB, 64 * _MIB, 1024 * _MIB
+_LEAST_FREE_BYTES = 2**30
 _MARK_BYTES = 2**17  # Large enough to show a full disk.
 _GPU_ADVICE = "install a torch for the CUDA of nvidia-smi, or start Ray there with --num-gpus 0"
 _NODE_ADVICE = "read the raylet's log there (/tmp/ray/session_latest/logs), then restart Ray there"
@@ -160,7 +158,6 @@ def _examine_machine(
         asked = 0 if study is None else study["resources"]["gpus"]
         needs_gpus = asked not in (0, "auto")  # with auto, a run leaves out what torch cannot use
         parts["versions"] = lambda: [check_versions(task.versions)]
-        parts["memory"] = lambda: check_memory(machine.cpus)
         parts["GPUs"] = lambda: [check_gpus(machine.gpus, needs_gpus, _PART_SECONDS - 1)]
     if task.is_driver:
         parts["tracking"] = lambda: [check_tracking(tracking_uri, is_local)]
@@ -185,22 +182,6 @@ def _run_all(parts: Mapping[str, Callable[[], list[Check] | None]]) -> list[Chec
             reason = redact(str(error)).rstrip(".") or f"no answer within {_PART_SECONDS:g} s"
             checks.append(Check(subject, "failed", reason, _ADVICE.get(subject, "")))
     return checks
-
-
-def check_memory(cpus: float) -> list[Check]:
-    """Checks this machine's memory for one worker per CPU, and for Ray's object store."""
-    checks, needed = [], int(max(cpus, 1) * _WORKER_BYTES)
-    facts = Path("/proc/meminfo")
-    size = re.search(r"MemAvailable: *(\d+) kB", facts.read_text() if facts.exists() else "")
-    if size is not None and (free := int(size[1]) * 1024) < needed:
-        found = f"{free // _MIB:,} MiB free; {cpus:g} workers need {needed // _MIB:,} MiB"
-        remedy = "start Ray there with fewer CPUs (--num-cpus), or set resources.concurrency"
-        checks.append(Check("memory", "warning", found, remedy))
-    folder = Path("/dev/shm")
-    if folder.is_dir() and (shared := shutil.disk_usage(folder).free) <= _LEAST_SHARED_BYTES:
-        found = f"{folder} has {shared // _MIB:,} MiB free: Ray's object store goes to disk"
-        checks.append(Check("memory", "warning", found, "in a container: --shm-size=1g"))
-    return checks or [Check("memory", "ok", "enough for one worker per CPU")]
 
 
 def check_gpus(promised: float, is_needed: bool, seconds: float) -> Check:
