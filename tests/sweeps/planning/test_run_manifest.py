@@ -95,7 +95,7 @@ def test_the_spec_says_how_the_sweep_was_made_and_no_secret(ledger: Ledger) -> N
 
 def test_another_plan_may_not_take_the_name(ledger: Ledger, tmp_path: Path) -> None:
     other = small_plan(tmp_path, "replicates=3")
-    with pytest.raises(InputError, match=r"was 2 and is now 3.*extend sweep --replicates 3"):
+    with pytest.raises(InputError, match=r"was 2 and is now 3.*extend sweep --study "):
         prepare_manifest(ledger, other, command="", tracking_uri="")
 
 
