@@ -258,9 +258,7 @@ def test_submitting_a_running_or_finished_sweep_changes_nothing(story: Story) ->
 
 
 def test_status_and_logs_need_only_address_and_token(story: Story) -> None:
-    before = len(JobClient(story.laptop.address).list_jobs())
     told = json.loads(story.laptop.run("status", story.laptop.sweep, "--json")[0])
-    assert len(JobClient(story.laptop.address).list_jobs()) == before  # It needs no job.
     assert (told["finished"], told["failed"], told["points"]) == (_POINTS, 0, _POINTS)
     assert (told["job"]["state"], told["heartbeat"]["phase"]) == ("SUCCEEDED", "ended")
     result = sweeps.open_result(story.laptop.sweep, str(story.laptop.storage))
