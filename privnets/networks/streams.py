@@ -60,6 +60,7 @@ class RandomStreams:
             device: Device of the words.
         """
         self._keys, self._device = np.stack(keys), device
+        self._device_keys = torch.from_numpy(self._keys.view(np.int64)).to(device)
         self._blocks = math.ceil(words / _WORDS_PER_BLOCK)
 
     def rows(self, first: int, last: int) -> Tensor:
@@ -91,7 +92,7 @@ class RandomStreams:
         return words.view(np.int64)
 
     def _draw_by_torch(self, begin: int, end: int) -> Tensor:
-        keys = torch.from_numpy(self._keys.view(np.int64)).to(self._device)
+        keys = self._device_keys
         together = max(1, _BLOCKS_TOGETHER // len(keys))
         compute = (_fused_philox() if self._device.type == "cuda" else None) or philox
         parts = [

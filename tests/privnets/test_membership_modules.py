@@ -18,6 +18,7 @@ from privnets.membership.user_models.output_training import OutputRequest
 from privnets.references.data import ArraysReference
 from privnets.references.user_files import set_folder
 from tests.support import requires_data
+from tests.traced_steps import TracedSteps
 
 EXPERIMENT = privnets.experiment("membership")
 OWN = """\
@@ -91,6 +92,32 @@ def fit_modules(own, models=range(4)):
     trainer = ModuleTrainer()
     about_truth = [truth for truth, _ in trainer.fit(request, models, "cpu")]
     return np.stack(about_truth), trainer.notes(request)
+
+
+def test_memory_that_runs_out_is_not_a_failure_of_the_module(monkeypatch):
+    def exhaust(job, models):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(ModuleJob, "run", exhaust)
+    with pytest.raises(torch.OutOfMemoryError):
+        fit_modules(config("net"))
+
+
+@pytest.mark.parametrize(
+    ("training", "fields"),
+    [
+        ({"batch_size": 7, "schedule": "cosine"}, {}),
+        ({"optimizer": "sgd"}, {}),
+        ({}, {"epsilon": 5.0, "sample_rate": 1.0, "clip": 1.0, "delta": 1e-4}),
+    ],
+)
+def test_the_operations_of_one_step_repeat_as_the_following_steps(training, fields, monkeypatch):
+    own = config("net", training=training, **fields)
+    usual, _ = fit_modules(own)
+    for user in ("membership.user_models.module_stacks", "differential_privacy.dp_sgd"):
+        monkeypatch.setattr(f"privnets.{user}.StepRunner", TracedSteps)
+    repeated, _ = fit_modules(own)
+    np.testing.assert_allclose(repeated, usual, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from privnets.adversarial.evidence import AttackView, Evidence
 from privnets.adversarial.records import MISSING
 from privnets.networks.mlp import Perceptron
 from tests.support import finish
+from tests.traced_steps import TracedSteps
 
 SMALL = Perceptron((2, 8, 2))
 
@@ -102,6 +103,13 @@ def test_shared_records_train_like_copies_of_them():
     )
     first, second = (_train(task, 60).validation_loss for task in (shared, own))
     assert torch.equal(first, second)
+
+
+def test_the_operations_of_one_step_repeat_as_the_following_steps(monkeypatch):
+    usual = _train(_task(2), 100)
+    monkeypatch.setattr("privnets.adversarial.attackers.convergence.StepRunner", TracedSteps)
+    repeated = _train(_task(2), 100)
+    torch.testing.assert_close(usual.parameters, repeated.parameters)
 
 
 def test_the_best_parameters_on_validation_are_kept():

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evidence import AttackView
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import load_pool
-from privnets.adversarial.training.batches import BatchSource
+from privnets.adversarial.training.batches import BatchSource, _release_together
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
 from privnets.adversarial.training.releasers import build_releaser
-from privnets.networks.capture import Step, StepRunner
+from privnets.networks.capture import StepRunner
 from privnets.networks.devices import computed_in
+from tests.traced_steps import TracedSteps
 
 STEPS = 30
 
@@ -82,28 +82,6 @@ def test_no_training_step_reads_a_value_from_the_device(shared):
         training.parameters(0)[0].tolist()
 
 
-class TracedSteps:
-    """Repeats the operations of the second step as the following ones, as a CUDA graph does."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._calls = 0
-
-    def run(self, step: Step, inputs: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-        self._calls += 1
-        if self._calls == 1:
-            return step(inputs)
-        if self._calls == 2:
-            result = {}
-
-            def take(inputs: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-                result.update(step(inputs))
-                return result
-
-            self.operations = make_fx(take)(inputs)
-            return result
-        return self.operations(inputs)
-
-
 @pytest.mark.parametrize("shared", [*OBJECTIVES[:3], {**COPYING, "precision": "bf16"}])
 def test_the_operations_of_one_step_repeat_as_the_following_steps(shared, monkeypatch):
     """No number of the step is among them."""
@@ -116,6 +94,15 @@ def test_the_operations_of_one_step_repeat_as_the_following_steps(shared, monkey
     assert repeated._runner.operations is not None
     for name, tensor in played.state().items():
         torch.testing.assert_close(repeated.state()[name], tensor)
+
+
+def test_members_release_together_what_each_releases_alone():
+    played = game(*(config(**one) for one in VARIED))
+    releasers = [played.record_releaser(i) for i in range(3)]
+    records = [np.arange(i, i + 40) for i in range(3)]
+    together = _release_together(releasers, records, "attack")
+    for releaser, own, z in zip(releasers, records, together, strict=True):
+        torch.testing.assert_close(releaser.release(own, "attack"), z)
 
 
 @pytest.mark.gpu
