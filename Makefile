@@ -20,7 +20,7 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' ben
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo test test-slow tests-with-ray tests-of-privnets other-tests tests-of-tracking
-.PHONY: test-versions test-lowest test-newest lint docs record pages bench benchmarks-page audit licences clean
+.PHONY: test-capture test-versions test-lowest test-newest lint docs record pages bench benchmarks-page audit licences clean
 
 help: ## Describe each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,17 @@ test-lowest test-newest: test-%: $(BIN)/python
 test-slow: lint ## Run the slow tests: chaos campaigns, deployments, long fuzz runs
 	$(PYTEST) --slow -m slow
 
+# NULL_CUDA is a folder with libnullcuda.so and libcuda.so.1, which count kernels and compute none.
+test-capture: .venv-cuda/.installed ## Count the kernels of captured steps, without a GPU (NULL_CUDA=folder)
+	LD_LIBRARY_PATH="$(NULL_CUDA)" LD_PRELOAD="$(NULL_CUDA)/libnullcuda.so" \
+		TORCH_CUDNN_V8_API_DISABLED=1 .venv-cuda/bin/python -m campaigns.capture
+
+.venv-cuda/.installed: pyproject.toml $(BIN)/python
+	$(BIN)/python -m venv .venv-cuda
+	.venv-cuda/bin/python -m pip install --quiet torch==2.11.0 numpy scipy pandas scikit-learn pillow \
+		pydantic platformdirs dp-accounting safetensors threadpoolctl filelock pyarrow ruamel.yaml
+	touch $@
+
 lint: $(INSTALLED) ## Check style, formatting, types and the layers of packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -99,7 +110,7 @@ licences: $(INSTALLED) ## Write DEPENDENCIES.md; fail on a licence incompatible 
 	$(BIN)/python docs/licences.py --check
 
 clean: ## Remove the virtual environment and build outputs; results and mlflow.db stay
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest $(AUDIT) build dist docs/_build docs/_generated *.egg-info
+	rm -rf $(VENV) $(VENV)-cuda $(VENV)-lowest $(VENV)-newest $(AUDIT) build dist docs/_build docs/_generated *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find cluster privnets sweeps tests tracking -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -47,64 +48,51 @@ _RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "capture.csv"
 _REPEATED = 20  # steps over which launches are averaged
 _COPIES = frozenset(("copy_on_device", "copy_to_device", "copy_to_host"))
 _KERNELS = frozenset(("kernel", "gemm", "cudnn_conv", "cudnn_rnn", "memset", "cudaGraphLaunch"))
-_LAUNCHES = _KERNELS | _COPIES
 _WAITS = frozenset(("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"))
-_Row = dict[str, object]
 
 
-class _Driver:
-    """Counts of the stand-in."""
+def _calls() -> Counter[str]:
+    """Calls that the stand-in saw so far, by name."""
+    text = ctypes.create_string_buffer(2**16)
+    ctypes.CDLL(None).nullcuda_dump(text, len(text))
+    pairs = (line.split("=") for line in text.value.decode().split())
+    return Counter({name: int(count) for name, count in pairs})
 
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(None)
 
-    def counts(self) -> Counter[str]:
-        text = ctypes.create_string_buffer(2**16)
-        self._library.nullcuda_dump(text, len(text))
-        pairs = (line.split("=") for line in text.value.decode().split())
-        return Counter({name: int(count) for name, count in pairs})
+def _since(before: Counter[str], times: int) -> dict[str, object]:
+    taken = _calls() - before
+    totals = {"launches": _KERNELS | _COPIES, "waits": _WAITS}
+    return {key: round(sum(taken[n] for n in names) / times, 1) for key, names in totals.items()}
 
 
 class _Enough(Exception):
     """Ends a training whose steps are counted."""
 
 
-def _count_steps(train: Callable[[], object], driver: _Driver) -> _Row:
+def _count_steps(train: Callable[[], object]) -> dict[str, object]:
     """Nodes of the captured step of a training, and what a repeated step starts on average."""
-    at_repeats: list[Counter[str]] = []
-    nodes = 0
+    row: dict[str, object] = {}
+    repeats: list[Counter[str]] = []
     run = StepRunner.run
 
     def counted(self: StepRunner, step: Step, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-        nonlocal nodes
-        before = driver.counts()["captured_nodes"]
+        before = _calls()["captured_nodes"]
         outputs = run(self, step, inputs)
         if self._graph is not None:
-            at_repeats.append(driver.counts())
-            nodes = nodes or at_repeats[-1]["captured_nodes"] - before
-        if len(at_repeats) > _REPEATED:
+            repeats.append(_calls())
+            row.setdefault("nodes", repeats[0]["captured_nodes"] - before)
+        if len(repeats) > _REPEATED:
+            row.update(_since(repeats[0], _REPEATED))
             raise _Enough
         return outputs
 
     StepRunner.run = counted  # type: ignore[method-assign]
-    try:
+    with suppress(_Enough):
         train()
-    except _Enough:
-        pass
-    finally:
-        StepRunner.run = run  # type: ignore[method-assign]
-    if not nodes:
+    StepRunner.run = run  # type: ignore[method-assign]
+    if "launches" not in row:
         raise SystemExit("the step was not captured")
-    taken = at_repeats[-1] - at_repeats[0]
-    return {
-        "nodes": nodes,
-        "launches": _per_step(taken, _LAUNCHES),
-        "waits": _per_step(taken, _WAITS),
-    }
-
-
-def _per_step(taken: Counter[str], names: frozenset[str]) -> float:
-    return round(sum(taken[name] for name in names) / _REPEATED, 1)
+    return row
 
 
 def _configs(fields: Mapping[str, object], members: int) -> list[AdversarialConfig]:
@@ -139,17 +127,12 @@ def _attackers(fields: Mapping[str, object], members: int) -> Callable[[], objec
     return lambda: list(fit_network(name, architecture, evidence, range(members), 1000))
 
 
-def _redraw(fields: Mapping[str, object], members: int, driver: _Driver) -> _Row:
-    """Launches that redraw the attack splits of all members once, as before a pass."""
-    redraws = [one.redraw for one in _evidence(fields, members) if one.redraw is not None]
-    before = driver.counts()
+def _count_redraw() -> dict[str, object]:
+    """What redraws the attack splits of all members once, as before a pass over the records."""
+    redraws = [one.redraw for one in _evidence(_AMNIST, 32) if one.redraw is not None]
+    before = _calls()
     redraw_together(redraws, "again")
-    taken = driver.counts() - before
-    return {
-        "nodes": "",
-        "launches": sum(taken[name] for name in _LAUNCHES),
-        "waits": sum(taken[name] for name in _WAITS),
-    }
+    return {"nodes": "", **_since(before, 1)}
 
 
 def _perceptrons(fields: Mapping[str, object], members: int) -> Callable[[], object]:
@@ -208,33 +191,34 @@ def _leave_out_checks() -> None:
 
 def main() -> None:
     """Counts each case, or those named, and appends a row of it."""
-    driver = _Driver()
     _leave_out_checks()
     warnings.simplefilter("error", RuntimeWarning)  # of steps that cannot be captured
     git = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    stamp = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__, "commit": commit}
-    for name, (make, fields, sizes) in _CASES.items():
+    counts: list[tuple[str, int, Callable[[], dict[str, object]]]] = [
+        (name, members, partial(lambda make, *own: _count_steps(make(*own)), make, fields, members))
+        for name, (make, fields, sizes) in _CASES.items()
+        for members in sizes
+    ]
+    for name, members, count in [*counts, ("redraws, AMNIST", 32, _count_redraw)]:
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
-        for members in sizes:
-            torch.cuda.reset_peak_memory_stats()
-            row = _count_steps(make(fields, members), driver)
-            _append({**stamp, "training": name, "members": members, **row})
-    if not sys.argv[1:] or "redraws, AMNIST" in sys.argv[1:]:
-        row = _redraw(_AMNIST, 32, driver)
-        _append({**stamp, "training": "redraws, AMNIST", "members": 32, **row})
-
-
-def _append(row: _Row) -> None:
-    row["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
-    print(*(f"{name} {value}" for name, value in row.items()), sep=", ", flush=True)
-    is_new = not _RESULTS.exists()
-    with _RESULTS.open("a", newline="") as file:
-        writer = csv.DictWriter(file, row, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
+        torch.cuda.reset_peak_memory_stats()
+        row = {
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "machine": f"no GPU, stand-in for its driver, torch {torch.__version__}",
+            "commit": commit,
+            "training": name,
+            "members": members,
+            **count(),
+            "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
+        }
+        print(*(f"{key} {value}" for key, value in row.items()), sep=", ", flush=True)
+        with _RESULTS.open("a", newline="") as file:
+            writer = csv.DictWriter(file, row, lineterminator="\n")
+            if not file.tell():
+                writer.writeheader()
+            writer.writerow(row)
 
 
 if __name__ == "__main__":
