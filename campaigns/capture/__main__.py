@@ -208,6 +208,7 @@ def main() -> None:
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "machine": f"no GPU, stand-in for its driver, torch {torch.__version__}",
             "commit": commit,
+            "rounds": 1,
             "training": name,
             "members": members,
             **count(),
