@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from privnets.registry import Registry
+
+if TYPE_CHECKING:
+    from privnets.adversarial.problem import NetworkKind, ProblemSpec
 
 ProfileName = Literal["quick", "full"]
 
@@ -32,6 +35,7 @@ class PanelProfile:
         records: Most records of the attack split that attackers learn from that are not networks.
             If validation shows one of these the strongest, it learns again from all records.
         width_divisor: Networks have the problem's width divided by this number.
+        separable: Whether networks are separable where the problem's are; else convolutional.
         steps: Most training steps of each network.
         draws: Most releases of each record for attackers that are not networks.
         numbers: Most feature values in all these releases together, if they are more than
@@ -40,6 +44,7 @@ class PanelProfile:
 
     records: int
     width_divisor: int
+    separable: bool
     steps: int
     draws: int
     numbers: int
@@ -52,10 +57,19 @@ class PanelProfile:
         """Units or channels of a network, at least 1."""
         return max(1, problem_width // self.width_divisor)
 
+    def network(self, spec: ProblemSpec) -> tuple[NetworkKind, int]:
+        """Kind of the networks for a problem, and their units or channels.
+
+        Convolutional ones of half the width are as strong as separable ones on 32 pixels.
+        """
+        width = self.width(spec.attacker_width)
+        is_plain = spec.network == "separable" and not self.separable
+        return ("convolutional", max(1, width // 2)) if is_plain else (spec.network, width)
+
 
 PROFILES: Final[Mapping[ProfileName, PanelProfile]] = {
-    "quick": PanelProfile(2_000, 2, 12_000, draws=8, numbers=2**23),
-    "full": PanelProfile(4_000, 1, 12_000, draws=64, numbers=2**26),
+    "quick": PanelProfile(2_000, 2, False, 12_000, draws=8, numbers=2**23),
+    "full": PanelProfile(4_000, 1, True, 12_000, draws=64, numbers=2**26),
 }
 
 # Of `privnets.adversarial.attackers.attacker.Attacker`, whose module loads torch.

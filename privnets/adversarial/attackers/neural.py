@@ -26,6 +26,7 @@ from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING, known_secret
 from privnets.adversarial.training.batches import redraw_together
 from privnets.adversarial.training.inference_networks import append_side, build_inference_network
+from privnets.networks.convolution import ConvolutionalClassifier
 from privnets.networks.layers import Architecture
 
 
@@ -39,11 +40,8 @@ class SmallNetwork(NetworkAttacker):
         self, problem: Problem, config: AdversarialConfig, sees_side: bool
     ) -> Architecture:
         """The network for a problem and panel, with or without side information."""
-        spec = problem.spec
-        width = PROFILES[config.panel].width(spec.attacker_width)
-        return build_inference_network(
-            problem, config, spec.secret_classes, width, sees_side=sees_side, large=self.large
-        )
+        classes = problem.spec.secret_classes
+        return _build_network(problem, config, classes, sees_side, large=self.large)
 
 
 class LargeNetwork(SmallNetwork):
@@ -109,18 +107,34 @@ def fit_utility(
     classes, first = problem.spec.utility_classes, configs[0]
     if not classes:
         return [FittedUtility(np.zeros((0, 0)))] * len(configs)
-    profile = PROFILES[first.panel]
-    width = profile.width(problem.spec.attacker_width)
     sees_side = first.settings.shows_side_information
-    network = build_inference_network(problem, first, classes, width, sees_side=sees_side)
+    network = _build_network(problem, first, classes, sees_side)
     views = _NetworkViews.create(evidence, sees_side)
     attack, validation, test = views.records(of_utility=True)
     seeds, redraw = [config.seed for config in configs], (views.redraw, views.redrawn)
     task = TrainingTask(network, attack, validation, seeds, purpose, *redraw)
-    fitted = yield from train_until_converged(task, profile.steps)
+    fitted = yield from train_until_converged(task, PROFILES[first.panel].steps)
     log_p = log_probabilities(network, fitted.parameters, test.x, test.rows)
     pairs = zip(log_p.double().cpu().numpy(), fitted.remaining_gains, strict=True)
     return [FittedUtility(*pair) for pair in pairs]
+
+
+def _build_network(
+    problem: Problem,
+    config: AdversarialConfig,
+    classes: int,
+    sees_side: bool,
+    *,
+    large: bool = False,
+) -> Architecture:
+    """The network of a panel that infers one of `classes` labels."""
+    kind, width = PROFILES[config.panel].network(problem.spec)
+    if kind == problem.spec.network:
+        return build_inference_network(
+            problem, config, classes, width, sees_side=sees_side, large=large
+        )
+    channels, side, _ = problem.split_sizes(config).record_shape
+    return ConvolutionalClassifier(side, width, classes, large, channels)
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,9 +66,9 @@ def evaluation_seconds(problem: Problem, config: AdversarialConfig) -> float:
     if config.noise_scale:  # other attackers than networks train on releases with other noise too
         panel *= 1 + _DRAWING * math.log2(profile.most_draws(numbers))
     steps = min(profile.steps, _ATTACK_STEPS)
-    width = profile.width(problem.spec.attacker_width)
+    kind, width = profile.network(problem.spec)
     products = steps * _ATTACK_BATCH * _sequence_steps(config, sizes)
-    networks = products * _inference_seconds(sizes, problem.spec.network, width) * _ATTACKERS
+    networks = products * _inference_seconds(sizes, kind, width) * _ATTACKERS
     networks += steps * _ATTACK_STEP
     return panel + networks
 

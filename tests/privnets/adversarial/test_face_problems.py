@@ -11,6 +11,7 @@ from safetensors.numpy import load
 
 import privnets
 from privnets.adversarial.attackers import PROFILES
+from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.evaluator import release_records, utility_accuracy
 from privnets.adversarial.evidence import AttackerGuesses, KnownRows, Release
@@ -28,6 +29,7 @@ from privnets.adversarial.training.game import Game
 from privnets.data import DataError
 from privnets.data.catalog import DATASETS
 from privnets.data.faces import UNKNOWN, FaceLabels
+from privnets.networks.convolution import ConvolutionalClassifier
 from privnets.statistics import estimates
 from tests.support import requires_data
 
@@ -194,6 +196,17 @@ def test_attackers_are_at_least_as_wide_as_the_adversary_of_the_game(name):
     spec = problem_of(AdversarialConfig(problem=name)).spec
     assert PROFILES["quick"].width(spec.attacker_width) >= spec.defaults["adversary_width"]
     assert PROFILES["full"].width(spec.attacker_width) >= 64
+
+
+@pytest.mark.usefixtures("celeba")
+def test_quick_panel_reads_faces_by_plain_convolutions():
+    """Separable ones take several times as long and read no more of 32 pixels."""
+    quick = config(panel="quick")
+    panel = build_panel(problem_of(quick), quick)
+    assert {type(network) for network in panel.networks.values()} == {ConvolutionalClassifier}
+    full = config(panel="full")
+    kinds = {type(network) for network in build_panel(problem_of(full), full).networks.values()}
+    assert ConvolutionalClassifier not in kinds
 
 
 @requires_data("lfw")
