@@ -138,7 +138,8 @@ def build_run_record(
         labels: Further tags of the run.
         headline: Metrics that the run shows; then `TABLE_FILE` has all. None shows all.
         objectives: Metrics whose names begin with `OBJECTIVE`.
-        unused: Configuration fields without effect at the point, which are no parameters.
+        unused: Configuration fields without effect at the point. Like those that are None, they
+            are not parameters.
 
     Raises:
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
@@ -253,14 +254,14 @@ def truncate(text: str, length: int = MAX_TAG) -> str:
 def _parameters(
     config: Mapping[str, Scalar], log_scaled: frozenset[str], unused: Collection[str]
 ) -> list[Param]:
-    """Returns a configuration as MLflow parameters, with `log10_` companions."""
+    """Returns a configuration without its empty values as MLflow parameters, with `log10_` ones."""
     parameters = []
     for field, value in sorted(config.items()):
-        if field.partition(".")[0] in unused:
+        if field.partition(".")[0] in unused or value is None:
             continue
         text = value if isinstance(value, str) else json.dumps(value)
         parameters.append(Param(field, truncate(text, MAX_PARAM)))
-        if field in log_scaled and value is not None:
+        if field in log_scaled:
             if not isinstance(value, (int, float)) or not value >= 0:
                 raise ValueError(
                     f"a log-scaled field must be a number of at least 0; {field} is {value!r}."
