@@ -282,7 +282,8 @@ def test_a_run_shows_the_configuration_as_numbers(sqlite_uri: str, sweep: str) -
     assert float(second.data.params["log10_weight_decay"]) == pytest.approx(-6)
     assert float(first.data.params["log10_weight_decay"]) == LOG10_OF_ZERO
     assert first.data.params["dataset"] == "adult"
-    assert "features" in first.data.params and "features" not in second.data.params, "it is None"
+    assert first.data.params["features"] == "5"
+    assert "features" not in second.data.params, "it is None"
 
 
 def test_an_infinite_knob_has_a_finite_logarithm_above_all_others(
