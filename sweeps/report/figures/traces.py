@@ -64,6 +64,9 @@ _ABOVE = {"orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "x"
 _BESIDE = {"orientation": "v", "yref": "paper", "y": 1, "yanchor": "top", "x": 1.02}
 _PLASMA = make_colorscale(sequential.Plasma)  # plotly.js has no such name
 _ARROWS = {"x": ("triangle-left", "triangle-right"), "y": ("triangle-down", "triangle-up")}
+_TEXT_ROOM = 0.05, 0.04
+"""Shares of a panel's width and height within which texts beside points cover each other."""
+
 _DAY = {"type": "date", "tickformat": "%a<br>%d %b<br>%Y", "dtick": 86_400_000, "tickangle": 0}
 
 
@@ -204,7 +207,7 @@ def panel_figure(
     named: set[str] = set()
     for index, panel in enumerate(panels):
         number = str(index + 1) if index else ""
-        for own in (*panel.traces, *_arrows(panel)):
+        for own in (*_without_overprints(panel), *_arrows(panel)):
             name = own["name"]
             is_first = name and name not in named and len(own["x"]) and _is_in_view(panel, own)
             named |= {name} if is_first else set()
@@ -237,6 +240,30 @@ def panel_figure(
         "modebar": {"orientation": "h" if side_legend else "v"},
     }
     return {"data": data, "layout": layout | ({"annotations": titles} if titles else {})}
+
+
+def _without_overprints(panel: Plot) -> list[Description]:
+    """The traces without texts that others would cover; the last traces keep theirs first."""
+    shown: list[NDArray[np.float64]] = []
+    traces = []
+    for own in reversed(panel.traces):
+        if "text" in own and "range" in panel.x and "range" in panel.y:
+            places = np.transpose([_shares(own["x"], panel.x), _shares(own["y"], panel.y)])
+            texts = []
+            for text, place in zip(own["text"], places, strict=True):
+                is_covered = any((abs(place - other) < _TEXT_ROOM).all() for other in shown)
+                texts.append("" if is_covered else text)
+                shown += [place] if texts[-1] else []
+            own = own | {"text": texts}
+        traces.append(own)
+    return traces[::-1]
+
+
+def _shares(values: ArrayLike, own: Description) -> NDArray[np.float64]:
+    """Positions on an axis as shares of its length."""
+    numbers = np.asarray(values, dtype=np.float64)
+    low, high = own["range"]
+    return ((np.log10(numbers) if own.get("type") == "log" else numbers) - low) / (high - low)
 
 
 def _arrows(panel: Plot) -> Iterator[Description]:

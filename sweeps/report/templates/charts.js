@@ -134,7 +134,9 @@ const figures = (() => {
     while (queue.length) prepare(queue.shift());
     for (const chart of drawn) {
       draw(chart, paper);
-      Plotly.relayout(chart, { width: 680 });
+      // A taller figure would be cut at the end of a page.
+      Plotly.relayout(chart, { width: 680, height: Math.min(chart.layout.height, 800) });
+      chart.style.minHeight = "";
     }
   });
   addEventListener("afterprint", () => {

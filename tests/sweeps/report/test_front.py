@@ -60,6 +60,15 @@ def test_edge_of_the_front_runs_through_dominated_places(directions):
     assert "r" not in set(pareto_front(pd.concat([points, place]), objectives)["point_id"])
 
 
+def test_no_value_beside_a_point_covers_another():
+    measured = {ADVANTAGE: [0.1, 0.3, 0.301], ERROR: [0.2, 0.5, 0.501]}
+    points = pd.DataFrame({"point_id": [*"pqr"], "config/noise": [2.0, 1.0, 0.0], **measured})
+    figure = draw(points)
+    (marks,), (dominated,) = find_traces(figure, "Pareto front"), find_traces(figure, "dominated")
+    assert list(marks["text"]) == ["2"]
+    assert list(dominated["text"]) == ["1", ""]
+
+
 def test_hover_is_escaped(membership_sweep):
     points = membership_sweep.points
     points.loc[points.index[0], "config/model"] = "<a href='javascript:x'>linear</a>"
