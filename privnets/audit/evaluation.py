@@ -343,6 +343,8 @@ def _true_classes(output: ModelOutputs, y: NDArray[Any]) -> NDArray[np.int64] | 
         hint = "" if output.classes is not None else "; a regression needs outputs='predictions'"
         if hint and y.dtype.kind in "iuf" and (y.min(), y.max()) == (1, len(classes)):
             hint = "; classes count from 0, so subtract 1 from y"
+        elif hint and y.dtype.kind not in "biuf":
+            hint = "; give y as numbers of the classes, from 0, in the order of the outputs"
         raise AuditError(
             f"y holds {wrong!r}, which is not among the model's classes: {known}{hint}"
         )

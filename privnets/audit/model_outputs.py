@@ -267,7 +267,7 @@ def _apply_module(torch: Any, module: Any, x: Any) -> Any:
     if texts := text_columns(x):
         raise AuditError(f"x must be numbers for a torch module; column {texts[0]!r} is not")
     x = x.to_numpy() if isinstance(x, pd.DataFrame) else x
-    records = x if isinstance(x, torch.Tensor) else torch.as_tensor(as_array("x", x))
+    records = x if isinstance(x, torch.Tensor) else torch.tensor(as_array("x", x))
     parameter = next(module.parameters(), None)
     if parameter is not None:
         kind = parameter.dtype if records.is_floating_point() else records.dtype

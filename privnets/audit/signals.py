@@ -228,7 +228,7 @@ def _find_column(name: str, value: ArrayLike | str, columns: Mapping[str, Any]) 
         meaning = _MEANINGS[name]
         raise AuditError(
             f"{name} must name the column that has {meaning}; got {value!r}, which is absent. "
-            f"Columns: {known}{did_you_mean(value, columns)}; name one by --{name} or {name}="
+            f"Columns: {known}{did_you_mean(value, columns)}"
         )
     return columns[value]
 

@@ -133,7 +133,7 @@ def _cells(
         cells.append(
             (
                 *(format_metric(row, metric) for metric in metrics),
-                *(format_setting(row.get(f"config/{f}")) if f in own else "" for f in fields),
+                *(_format_field(row, f) if f in own else "" for f in fields),
                 # A probability has two decimals, and is unknown if it is NaN.
                 *(
                     f"{v:.2f}".replace("nan", "unknown") if isinstance(v, float) else str(v)
@@ -143,6 +143,11 @@ def _cells(
             )
         )
     return cells
+
+
+def _format_field(row: Row, field: str) -> str:
+    is_learned = f"config/{field}" == OBFUSCATION and row[OBFUSCATION] == "none"
+    return "none (learned)" if is_learned else format_setting(row.get(f"config/{field}"))
 
 
 def own_fields(row: Row, fields: Sequence[str]) -> list[str]:

@@ -61,7 +61,7 @@ def test_probabilities_and_groups_of_a_front_are_those_of_its_problem() -> None:
     exact = front[front["config/problem.gaussian-mixture.dependence"] < 1]
     assert (exact["front/probability"] > 0.99).all(), "the weight orders them without doubt"
     names = [trace.name for trace in result.plot_front().data]
-    assert "edge of the front, dependence = 0.4" in names
+    assert "front, dependence = 0.4" in names
 
 
 def test_the_plot_holds_every_finished_point(result: sweeps.Result) -> None:
