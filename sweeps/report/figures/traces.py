@@ -261,9 +261,10 @@ def _without_overprints(panel: Plot) -> list[Description]:
 
 def _shares(values: ArrayLike, own: Description) -> NDArray[np.float64]:
     """Positions on an axis as shares of its length."""
+    low, high = np.array(own["range"], dtype=np.float64)
     numbers = np.asarray(values, dtype=np.float64)
-    low, high = own["range"]
-    return ((np.log10(numbers) if own.get("type") == "log" else numbers) - low) / (high - low)
+    shares: NDArray[np.float64] = np.log10(numbers) if own.get("type") == "log" else numbers
+    return np.asarray((shares - low) / (high - low), dtype=np.float64)
 
 
 def _arrows(panel: Plot) -> Iterator[Description]:
