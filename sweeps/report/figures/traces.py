@@ -64,7 +64,7 @@ _ABOVE = {"orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "x"
 _BESIDE = {"orientation": "v", "yref": "paper", "y": 1, "yanchor": "top", "x": 1.02}
 _PLASMA = make_colorscale(sequential.Plasma)  # plotly.js has no such name
 _ARROWS = {"x": ("triangle-left", "triangle-right"), "y": ("triangle-down", "triangle-up")}
-_TEXT_ROOM = 0.05, 0.04
+_TEXT_ROOM = 0.04, 0.027
 """Shares of a panel's width and height within which texts beside points cover each other."""
 
 _DAY = {"type": "date", "tickformat": "%a<br>%d %b<br>%Y", "dtick": 86_400_000, "tickangle": 0}
