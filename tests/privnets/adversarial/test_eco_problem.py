@@ -181,6 +181,16 @@ def test_seeds_of_one_test_set_share_all_test_days_and_others_none(days):
         assert one == other if name == other_name else not one & other
 
 
+def test_splits_are_disjoint_and_of_equal_sizes_for_every_seed(two_households):
+    configs = [make_config(seed=seed) for seed in range(len(ROTATION))]
+    pool, splits = load_pool(EcoProblem(), configs, "cpu")
+    assert len({tuple(len(getattr(s, p)) for p in PARTS) for s in splits}) == 1
+    for one in splits:
+        rows = np.concatenate([getattr(one, p) for p in PARTS])
+        assert len(set(rows.tolist())) == len(rows)
+        assert rows.max() < len(pool.x)
+
+
 def test_records_depend_on_the_seed_and_not_on_the_stack(two_households):
     configs = [make_config(seed=seed, alpha=1 + seed) for seed in (4, 0, 14)]
     pool, splits = load_pool(EcoProblem(), configs, "cpu")

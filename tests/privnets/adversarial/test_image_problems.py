@@ -50,6 +50,14 @@ def parts(splits: Splits) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_image_is_in_exactly_one_split(problem):
+    pool, (splits,) = load_pool(problem, [make_config(problem, seed=3)], "cpu")
+    others = [] if splits.other_test is None else [splits.other_test]
+    together = np.concatenate([*parts(splits), *others])
+    np.testing.assert_array_equal(np.sort(together), np.arange(len(pool.x)))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
 def test_splits_have_the_predicted_sizes(problem):
     for sizes in ({}, {"train_size": 100, "panel": "quick"}):
         config = make_config(problem, **sizes)
