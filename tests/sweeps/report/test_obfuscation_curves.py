@@ -185,5 +185,5 @@ def test_a_point_names_the_settings_that_have_an_effect_alone() -> None:
     assert label_point(points.iloc[0].to_dict(), fields) == "learned, privacy weight = 0.1"
     assert label_point(points.iloc[-1].to_dict(), fields) == "noise, strength = 6.4"
     table = points_table(points, [STRONGEST], fields)
-    assert table.rows[0][1:4] == ("none", "", "0.1")
+    assert table.rows[0][1:4] == ("none (learned)", "", "0.1")
     assert table.rows[-1][1:4] == ("noise", "6.4", "")
