@@ -134,7 +134,9 @@ def headline_sentences(
     ]
     if result.pending:
         sentences.append(f"{format_count(result.pending, 'point')} unfinished.")
-    return [sentence for sentence in sentences if sentence]
+    # Without intervals, points of several problems leave nothing else to conclude.
+    size = f"{len(front)} of {format_count(len(result.candidates), 'point')} on the front."
+    return [sentence for sentence in sentences if sentence] or [size]
 
 
 def methods_paragraph(result: Result) -> str:
