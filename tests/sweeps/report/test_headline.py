@@ -209,3 +209,9 @@ def test_points_that_beat_the_trivial_model_are_counted():
         "is 0.5."
     ]
     assert "(trivial model: 0.5)" in text
+
+
+def test_points_of_several_problems_without_intervals_are_counted():
+    points = membership_points(sizes=(10, 100), decays=(0.0,), seeds=1)
+    points[0] = replace(points[0], config={**points[0].config, "dataset": "digits"})
+    assert headline(SyntheticSweep(membership_study(), points)) == "2 of 2 points on the front."
