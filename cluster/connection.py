@@ -162,13 +162,13 @@ def connect(
     try:
         undo.enter_context(_environment({"RAY_USAGE_STATS_ENABLED": "0"}))
         if ray.is_initialized():
-            return Connection(_head_address(), False, _undo=undo)
+            return Connection(str(ray.get_runtime_context().gcs_address), False, _undo=undo)
         with _keeping_sigterm():
             if head is None:
                 page = _start(undo, cpus, dashboard)
             else:
                 page = _join(undo, head, is_own=address == AUTO)
-        return Connection(_head_address(), head is None, page, undo)
+        return Connection(str(ray.get_runtime_context().gcs_address), head is None, page, undo)
     except BaseException as error:
         undo.close()
         if isinstance(error, ClusterError) or not isinstance(error, Exception):
@@ -220,34 +220,30 @@ def alive_nodes() -> list[dict[str, Any]]:
 def _start(undo: ExitStack, cpus: int | None, dashboard: bool, attempts: int = 3) -> str:
     """Starts a Ray, in several attempts; returns the address of its dashboard."""
     try:
-        return _start_once(undo, cpus, dashboard)
+        with ExitStack() as own:
+            directory, token = own.enter_context(ray_directory()), secrets.token_hex(32)
+            own.enter_context(_authentication({MODE: WITH_TOKEN, TOKEN: token}))
+            own.enter_context(ray_internals.without_messages())
+            with ray_internals.loopback_only(), _environment(_WORKER_NICENESS):
+                own.callback(_shut_down)
+                context = ray.init(
+                    num_cpus=cpus,
+                    include_dashboard=dashboard,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    _temp_dir=directory,
+                )
+            undo.push(own.pop_all())
+        address = alive_nodes()[0]["NodeManagerAddress"]
+        if not is_loopback(address):
+            _warn(f"Ray {ray.__version__} cannot be kept on loopback: it listens on {address}")
+        return f"{_page(context)} (its token: {token})" if dashboard else Connection.dashboard
     except Exception as error:  # Ray raises no type of its own here
         if _SLOW_START not in str(error) or attempts == 1:
             raise
     _warn("Ray did not start within 30 seconds; is this machine busy? Starting it again.")
     return _start(undo, cpus, dashboard, attempts - 1)
-
-
-def _start_once(undo: ExitStack, cpus: int | None, dashboard: bool) -> str:
-    with ExitStack() as own:
-        directory, token = own.enter_context(ray_directory()), secrets.token_hex(32)
-        own.enter_context(_authentication({MODE: WITH_TOKEN, TOKEN: token}))
-        own.enter_context(ray_internals.without_messages())
-        with ray_internals.loopback_only(), _environment(_WORKER_NICENESS):
-            own.callback(_shut_down)
-            context = ray.init(
-                num_cpus=cpus,
-                include_dashboard=dashboard,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=directory,
-            )
-        undo.push(own.pop_all())
-    address = alive_nodes()[0]["NodeManagerAddress"]
-    if not is_loopback(address):
-        _warn(f"Ray {ray.__version__} cannot be kept on loopback: it listens on {address}")
-    return f"{_page(context)} (its token: {token})" if dashboard else Connection.dashboard
 
 
 def _join(undo: ExitStack, head: str, is_own: bool) -> str:
@@ -276,10 +272,6 @@ def _warn(text: str) -> None:
 
 
 _warn_once = cache(_warn)
-
-
-def _head_address() -> str:
-    return str(ray.get_runtime_context().gcs_address)
 
 
 def _shut_down() -> None:

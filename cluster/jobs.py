@@ -80,7 +80,21 @@ class JobClient:
             ConnectError: If the address has another form, no job server of Ray answers there, its
                 certificate is not trusted, or it rejects the token.
         """
-        self.address = parse_address(address)
+        try:
+            parts = urlsplit(address)
+            is_valid = (
+                parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            )
+            has_more = parts.username is not None or parts.query or parts.path.strip("/")
+        except ValueError:  # an unclosed bracket, or a port that is not a number
+            is_valid = False
+        if not is_valid or has_more:
+            given = "an address with a password in it" if "@" in address else repr(address)
+            raise ConnectError(
+                "a job server's address must be http://HEAD:8265 or https://HEAD:PORT and nothing "
+                f"else; got {given}"
+            )
+        self.address = f"{parts.scheme}://{parts.netloc}"
         bypass_proxies_for_loopback()
         response = self._request("GET", "/api/version", timeout=_FIRST_TIMEOUT)
         try:
@@ -189,27 +203,6 @@ class JobClient:
                 fault = f"rejects the token in {source}: {_TOKEN_ADVICE}"
             raise ConnectError(f"{self.address} {fault}{_proxy_hint(self.address)}")
         return response
-
-
-def parse_address(address: str) -> str:
-    """Returns the address of a job server without a trailing slash.
-
-    Raises:
-        ConnectError: If it is not `http://HOST:PORT` or `https://HOST:PORT`.
-    """
-    try:
-        parts = urlsplit(address)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        has_more = parts.username is not None or parts.query or parts.path.strip("/")
-    except ValueError:  # an unclosed bracket, or a port that is not a number
-        is_valid = False
-    if not is_valid or has_more:
-        given = "an address with a password in it" if "@" in address else repr(address)
-        raise ConnectError(
-            "a job server's address must be http://HEAD:8265 or https://HEAD:PORT and nothing "
-            f"else; got {given}"
-        )
-    return f"{parts.scheme}://{parts.netloc}"
 
 
 def last_line(text: str) -> str:

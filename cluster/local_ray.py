@@ -73,21 +73,16 @@ def _processes(directory: str) -> list[int]:
     pids = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or belongs to another user
-            if _uses(process, directory):
+            command = (process / "cmdline").read_bytes()
+            is_used = directory.encode() in command
+            # Workers replace their command line by a title, so their open files decide. Drivers
+            # have files open there too, and are not part of a Ray.
+            if command.startswith(_WORKER_TITLE):
+                links = (process / "fd").iterdir()
+                is_used = any(os.readlink(link).startswith(f"{directory}/") for link in links)
+            if is_used:
                 pids.append(int(process.name))
     return [pid for pid in pids if pid != os.getpid()]
-
-
-def _uses(process: Path, directory: str) -> bool:
-    """Whether a process is part of a Ray; drivers have files open there too, and are not.
-
-    Workers replace their command line by a title, so their open files decide.
-    """
-    command = (process / "cmdline").read_bytes()
-    if command.startswith(_WORKER_TITLE):
-        links = (process / "fd").iterdir()
-        return any(os.readlink(link).startswith(f"{directory}/") for link in links)
-    return directory.encode() in command
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ class ExperimentConfig(BaseModel):
         """Returns the structural fields as text; configurations of equal text may share a stack."""
         values, stackable = self.canonical().__dict__, self.stackable
         fields = {name: values[name] for name in self.field_defaults if name not in stackable}
-        if _are_scalars(fields):
+        if _SCALARS.issuperset(map(type, fields.values())):
             return repr(fields)
         texts = {}
         for name, value in fields.items():
@@ -146,7 +146,7 @@ class ExperimentConfig(BaseModel):
         """
         values = self.__dict__  # attributes of a model are slower
         fields = {name: values[name] for name in self.field_defaults if name != "seed"}
-        if _are_scalars(fields):
+        if _SCALARS.issuperset(map(type, fields.values())):
             return fields
         names = {name: each.name for name, each in fields.items() if isinstance(each, Named)}
         return {**names, **flatten(to_jsonable_python(fields))}
@@ -323,11 +323,6 @@ def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprin
         "data": fingerprint,
     }
     return hashlib.sha256(_ENCODER.encode(identity).encode()).hexdigest()[:20]
-
-
-def _are_scalars(fields: Mapping[str, Any]) -> bool:
-    """Whether no value is a mapping or a list, as in most configurations."""
-    return _SCALARS.issuperset(map(type, fields.values()))
 
 
 # Some fields, such as an order of leakage, may be infinite: JSON then has `Infinity`.

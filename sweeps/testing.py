@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweeps.study.search import SEARCHES, Search
-from sweeps.study.search_space import Axis, Proposal
+from sweeps.study.search_space import Axis
 from sweeps.study.spec import SearchSpec, Study
 
 _LISTED = {"a": {"grid": [1, 2, 3]}, "b": {"choice": ["x", "y"]}, "c": {"range": [0, 4, 2]}}
@@ -35,7 +35,12 @@ def check_search(name: str) -> None:
     proposals = _start(name, space, spec).ask(_POINTS)
     assert len(proposals) <= _POINTS, f"{len(proposals)} proposals of {_POINTS} asked"
     for proposal in proposals:
-        _check_values(proposal, space)
+        assert list(proposal) == list(space), f"a value of each axis is needed; got {proposal}"
+        for axis, value in proposal.items():
+            listed = space[axis].values()
+            low, high = (space[axis].at(share) for share in (0.0, 1.0))
+            is_inside = value in listed if listed is not None else low <= value <= high  # type: ignore
+            assert is_inside, f"{axis} must be on its axis; got {value!r}"
     assert _start(name, space, spec).ask(_POINTS) == proposals, "the proposals are not repeatable"
     parts = _start(name, space, spec)
     assert [*parts.ask(2), *parts.ask(_POINTS - 2)] == proposals, "asks in parts differ from one"
@@ -48,12 +53,3 @@ def _make_space(axes: Mapping[str, Any]) -> dict[str, Axis]:
 
 def _start(name: str, space: dict[str, Axis], spec: SearchSpec) -> Search:
     return type(SEARCHES.get(name))(space, spec)
-
-
-def _check_values(proposal: Proposal, space: dict[str, Axis]) -> None:
-    assert list(proposal) == list(space), f"a value of each axis is needed; got {proposal}"
-    for name, value in proposal.items():
-        listed = space[name].values()
-        low, high = (space[name].at(share) for share in (0.0, 1.0))
-        is_inside = value in listed if listed is not None else low <= value <= high  # type: ignore
-        assert is_inside, f"{name} must be on its axis; got {value!r}"

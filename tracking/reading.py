@@ -155,7 +155,35 @@ def _point_differences(point: TradeoffPoint | None, group: list[Run], shown: set
     if status not in runs.COMPLETE:
         return [*duplicates, f"incomplete, {status} in MLflow"]
     try:
-        return duplicates + _differences(point, group[0], shown)
+        run = group[0]
+        ours, theirs = point_row(point), _row(run)
+        differences = [
+            f"{name} is {mine!r}, in MLflow {other!r}"
+            for name, mine, other in [
+                ("experiment", ours.experiment, theirs.experiment),
+                ("status", ours.status, theirs.status),
+                ("replicates", ours.own["replicates"], theirs.own["replicates"]),
+                ("finished_at", ours.finished_at, theirs.finished_at),
+                ("failure", truncate(point.failure or "") or None, run.data.tags.get("failure")),
+                ("stopped", truncate(point.stopped or "") or None, run.data.tags.get("stopped")),
+            ]
+            if mine != other
+        ]
+        differences += _unequal("config/", ours.config, theirs.config)
+        own = {key: value for key, value in ours.metrics.items() if key in shown}
+        differences += _unequal("", own, theirs.metrics)
+        ends = {name: c.values[-1] for name, c in training_curves(point).items() if c.values}
+        values = run.data.metrics.items()
+        recorded = {
+            key.removeprefix(runs.CURVES): _restore_infinity(value)
+            for key, value in values
+            if key.startswith(runs.CURVES)
+        }
+        differences += _unequal(runs.CURVES, ends, recorded)
+        defined = [k for k, v in values if not (math.isnan(v) or k.startswith(runs.CURVES))]
+        if not differences and run.data.tags.get(runs.CONTENT) != digest(point, defined):
+            differences.append("metrics that its run does not show differ")
+        return duplicates + differences
     except TrackingError as error:
         return [*duplicates, str(error)]
 
@@ -168,37 +196,6 @@ def _fetch(sweep: str, tracking_uri: str | None, study: str | None) -> list[Run]
         if parent is None:
             raise TrackingError(f"{uri} does not contain a sweep named {sweep!r}.")
         return list(runs.point_runs(client, parent.experiment_id, sweep))
-
-
-def _differences(point: TradeoffPoint, run: Run, shown: set[str]) -> list[str]:
-    ours, theirs = point_row(point), _row(run)
-    differences = [
-        f"{name} is {mine!r}, in MLflow {other!r}"
-        for name, mine, other in [
-            ("experiment", ours.experiment, theirs.experiment),
-            ("status", ours.status, theirs.status),
-            ("replicates", ours.own["replicates"], theirs.own["replicates"]),
-            ("finished_at", ours.finished_at, theirs.finished_at),
-            ("failure", truncate(point.failure or "") or None, run.data.tags.get("failure")),
-            ("stopped", truncate(point.stopped or "") or None, run.data.tags.get("stopped")),
-        ]
-        if mine != other
-    ]
-    differences += _unequal("config/", ours.config, theirs.config)
-    own = {key: value for key, value in ours.metrics.items() if key in shown}
-    differences += _unequal("", own, theirs.metrics)
-    ends = {name: c.values[-1] for name, c in training_curves(point).items() if c.values}
-    values = run.data.metrics.items()
-    recorded = {
-        key.removeprefix(runs.CURVES): _restore_infinity(value)
-        for key, value in values
-        if key.startswith(runs.CURVES)
-    }
-    differences += _unequal(runs.CURVES, ends, recorded)
-    defined = [k for k, v in values if not (math.isnan(v) or k.startswith(runs.CURVES))]
-    if not differences and run.data.tags.get(runs.CONTENT) != digest(point, defined):
-        differences.append("metrics that its run does not show differ")
-    return differences
 
 
 def _unequal(prefix: str, ours: Mapping[str, Scalar], theirs: Mapping[str, Scalar]) -> list[str]:

@@ -285,7 +285,13 @@ class Recorder:
             self._children.pop(point_id, None)
             return
         if is_kept:  # last, so that a killed update is repeated
-            _update_tags(client, run_id, tags)
+            # A run that got later values loses the tags that no longer hold.
+            current = client.get_run(run_id).data.tags
+            for key in (*TEXT_TAGS, runs.NOTE):
+                if key in current and key not in tags:
+                    client.delete_tag(run_id, key)
+            new = [RunTag(key, text) for key, text in tags.items() if key != runs.RECORDED_AT]
+            client.log_batch(run_id, tags=new)
         elif old is not None:
             runs.delete_run(client, old.run_id)
         self._contents[point_id] = record.content
@@ -317,13 +323,3 @@ def _fill_run(
         else:
             break
     return True
-
-
-def _update_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
-    """Sets the tags of a run that got later values, and deletes those that no longer hold."""
-    current = client.get_run(run_id).data.tags
-    for key in (*TEXT_TAGS, runs.NOTE):
-        if key in current and key not in tags:
-            client.delete_tag(run_id, key)
-    new = [RunTag(key, text) for key, text in tags.items() if key != runs.RECORDED_AT]
-    client.log_batch(run_id, tags=new)

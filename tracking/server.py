@@ -85,7 +85,14 @@ def mlflow_server(
         TrackingError: If the host or port cannot be listened on.
         ServerStoppedError: If the server ends before it answers, or does not answer in two minutes.
     """
-    _check_port(host, port)
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+    except OSError as error:
+        place = f"cannot listen on {host}, port {port}: {error.strerror}"
+        raise TrackingError(place, "give another --port") from error
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
     variables = {**inherited, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": store, **(environment or {})}
     files = [] if tls is None else ["--ssl-certfile", str(tls[0]), "--ssl-keyfile", str(tls[1])]
@@ -172,18 +179,6 @@ def _write_account_settings(folder: Path, database: str | None, permission: str)
     settings.touch(0o600, exist_ok=False)
     settings.write_text(text)
     return settings
-
-
-def _check_port(host: str, port: int) -> None:
-    """Checks that no other server listens there, whose pages would be taken for these."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        with socket.socket(family) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
-    except OSError as error:
-        place = f"cannot listen on {host}, port {port}: {error.strerror}"
-        raise TrackingError(place, "give another --port") from error
 
 
 def _wait_until_listening(process: subprocess.Popen[bytes], host: str, port: int) -> None:

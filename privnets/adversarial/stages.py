@@ -65,7 +65,17 @@ class StackRun:
         """Trains the stack, with a rung at each of the `shares` of the game's steps."""
         ahead = [share for share in shares if self._game.steps_to(share)]
         while not self._game.is_finished:
-            stage = self._stage(self._advance(ahead))
+            # As far as the next rung at most.
+            configs = list(self._game.configs)
+            steps = max(1, int(_STAGE_SECONDS / self._step_seconds))
+            steps = min([steps, *map(self._game.steps_to, ahead[:1])])
+            begun = time.perf_counter()
+            diverged = self._game.advance(steps)
+            self._step_seconds = max(time.perf_counter() - begun, 1e-6) / steps
+            self._splits = [s for i, s in enumerate(self._splits) if i not in diverged]
+            stage = self._stage(
+                [self._failed_point(configs[i], reason) for i, reason in diverged.items()]
+            )
             reached = [share for share in ahead if not self._game.steps_to(share)]
             ahead = ahead[len(reached) :]
             if reached and self._game.configs:
@@ -78,17 +88,6 @@ class StackRun:
                 "tf32" if self._game.configs[0].precision == "tf32" else "float32"
             )
             yield from each_computed_in(precision, self._pool.x.device, self._evaluate())
-
-    def _advance(self, ahead: Sequence[float]) -> list[TradeoffPoint]:
-        """Trains as far as the next rung at most; returns the points that failed."""
-        configs = list(self._game.configs)
-        steps = max(1, int(_STAGE_SECONDS / self._step_seconds))
-        steps = min([steps, *map(self._game.steps_to, ahead[:1])])
-        begun = time.perf_counter()
-        diverged = self._game.advance(steps)
-        self._step_seconds = max(time.perf_counter() - begun, 1e-6) / steps
-        self._splits = [s for i, s in enumerate(self._splits) if i not in diverged]
-        return [self._failed_point(configs[i], reason) for i, reason in diverged.items()]
 
     def _rung(self, share: float, stage: Stage) -> Generator[Stage, Sequence[int] | None]:
         """A stage as a rung, and another one if members are removed."""

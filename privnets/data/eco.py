@@ -14,7 +14,6 @@ or hold the power of single plugs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -28,7 +27,6 @@ from privnets.data.catalog import DataSource, combined_fingerprint
 from privnets.data.eco_files import (
     AGGREGATED_NAME,
     MISSING,
-    PublishedFiles,
     QuarterHours,
     find_published,
     majority,
@@ -85,7 +83,16 @@ class EcoSource(DataSource):
         """
         households = find_published(_published_folder())
         if households:
-            return combined_fingerprint(self.name, ("published", _contents_digest(households)))
+            # One checksum of all files, cached on disk: they have many gigabytes.
+            named = tuple(
+                (f"{number:02d}/{path.name}", path)
+                for number, files in households.items()
+                for path in (*files.meter.values(), *files.occupancy)
+            )
+            states = [(name, path, path.stat()) for name, path in named]
+            stamps = [(n, str(p), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for n, p, s in states]
+            stamp = hashlib.sha256(repr(stamps).encode()).hexdigest()[:32]
+            return combined_fingerprint(self.name, ("published", _cached_digest(named, stamp)))
         (file,), (path,) = self.info.files, self.info.paths
         if fault := fault_of(file, path):
             raise DataError(
@@ -192,18 +199,6 @@ def _quarters(identity: str, origin: Source) -> tuple[QuarterHours, ...]:
     arrays = {f"{h.number}/{part}": getattr(h, part) for h in households for part in _PARTS}
     cache.write(path, arrays)
     return households
-
-
-def _contents_digest(households: Mapping[int, PublishedFiles]) -> str:
-    """Returns one checksum of all published files, cached on disk: they have many gigabytes."""
-    named = tuple(
-        (f"{number:02d}/{path.name}", path)
-        for number, files in households.items()
-        for path in (*files.meter.values(), *files.occupancy)
-    )
-    states = [(name, path, path.stat()) for name, path in named]
-    stamps = [(n, str(p), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for n, p, s in states]
-    return _cached_digest(named, hashlib.sha256(repr(stamps).encode()).hexdigest()[:32])
 
 
 @lru_cache(maxsize=4)

@@ -13,7 +13,7 @@ Importing this module loads neither torch nor dp-accounting: commands that only 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
@@ -126,7 +126,16 @@ def noise_multiplier_for(
         event = _event(noise, sample_rate, steps)
         return bool(_compose([event], neighbours).get_delta(epsilon) <= delta)
 
-    return _smallest(is_private, guess)
+    # Bisects the noise on a logarithmic scale; returns the upper, private end.
+    low = high = guess
+    while is_private(low):
+        low, high = low / _STEP, low
+    while not is_private(high):
+        low, high = high, high * _STEP
+    while high > low * (1 + _TOLERANCE):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if is_private(middle) else (middle, high)
+    return high
 
 
 @lru_cache(maxsize=4096)
@@ -245,16 +254,3 @@ def _rough_epsilon(events: Sequence[SelfComposedDpEvent]) -> float:
         sampled = float(step.sampling_probability) ** 2 * math.expm1(min(50.0, inverse))
         squares += event.count * min(sampled, inverse)
     return squares / 2 + 5 * math.sqrt(squares)
-
-
-def _smallest(is_private: Callable[[float], bool], guess: float) -> float:
-    """Bisects the noise on a logarithmic scale; returns the upper, private end."""
-    low = high = guess
-    while is_private(low):
-        low, high = low / _STEP, low
-    while not is_private(high):
-        low, high = high, high * _STEP
-    while high > low * (1 + _TOLERANCE):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if is_private(middle) else (middle, high)
-    return high

@@ -20,15 +20,10 @@ def check_buffers(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -
     """Raises ValueError if buffers after a pass are not those expected of any record."""
     for name, tensor in expected.items():
         if not equal(found[name], tensor):
-            raise changed_buffer(name)
-
-
-def changed_buffer(name: str) -> ValueError:
-    """Refusal of a buffer that records change."""
-    return ValueError(
-        f"training changes buffer {name} by its records or random numbers, which DP-SGD does not "
-        "protect; use a module whose buffers do not depend on records."
-    )
+            raise ValueError(
+                f"training changes buffer {name} by its records or random numbers, which DP-SGD "
+                "does not protect; use a module whose buffers do not depend on records."
+            )
 
 
 def equal(one: Tensor, other: Tensor) -> bool:

@@ -43,7 +43,12 @@ class StepRunner:
                 self._capture(self._stream, step, inputs)
             pairs = zip(self._inputs, inputs, strict=True)
             if self._graph is None or any(own.shape != given.shape for own, given in pairs):
-                return _call_on_stream(self._stream, step, inputs)
+                current = torch.cuda.current_stream()
+                self._stream.wait_stream(current)
+                with torch.cuda.stream(self._stream):
+                    outputs = step(inputs)
+                current.wait_stream(self._stream)
+                return outputs
             if inputs:
                 torch._foreach_copy_(self._inputs, list(inputs))
             self._graph.replay()
@@ -73,14 +78,3 @@ def _capture_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream of all graphs of a device; cuBLAS keeps a workspace for each that it saw."""
     stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     return stream
-
-
-def _call_on_stream(
-    stream: torch.cuda.Stream, step: Step, inputs: Sequence[Tensor]
-) -> dict[str, Tensor]:
-    current = torch.cuda.current_stream()
-    stream.wait_stream(current)
-    with torch.cuda.stream(stream):
-        outputs = step(inputs)
-    current.wait_stream(stream)
-    return outputs

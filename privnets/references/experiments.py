@@ -59,7 +59,24 @@ class FunctionExperiment(Experiment[ExperimentConfig]):
             raise UserFormError("experiment", f"{location}, which is {function!r}", "a function")
         self.name = location  # type: ignore[misc]
         self._function: Callable[..., Mapping[str, float]] = function
-        self.objectives = _read_metrics(location, function)  # type: ignore[misc]
+        metrics = getattr(function, "metrics", None)
+        if not (
+            isinstance(metrics, dict)
+            and metrics
+            and all(direction in ("min", "max") for direction in metrics.values())
+        ):
+            given = "no attribute metrics" if metrics is None else f"metrics = {metrics!r}"
+            expected = f'{location.partition(":")[2]}.metrics = {{"NAME": "min" or "max", ...}}'
+            raise UserFormError("experiment", f"{location} with {given}", expected)
+        for name in metrics:
+            if (
+                not isinstance(name, str)
+                or not _METRIC.fullmatch(name)
+                or name.split("/")[0] in _TAKEN
+            ):
+                expected = "letters, digits and _, in parts divided by /; no column of tables"
+                raise UserFormError("experiment", f"{location} with the metric {name!r}", expected)
+        self.objectives = metrics  # type: ignore[misc]
         self.Config = _read_fields(location, function)  # type: ignore[misc]
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
@@ -102,23 +119,6 @@ class FunctionExperiment(Experiment[ExperimentConfig]):
             values = {key: float(metrics[key]) for key in self.objectives}
             replicate = Replicate(config.seed, values, finished_at=time.time())
             yield Stage(done / len(configs), (self.point(config, replicate),), dict)
-
-
-def _read_metrics(location: str, function: Callable[..., object]) -> Mapping[str, Direction]:
-    metrics = getattr(function, "metrics", None)
-    if not (
-        isinstance(metrics, dict)
-        and metrics
-        and all(direction in ("min", "max") for direction in metrics.values())
-    ):
-        given = "no attribute metrics" if metrics is None else f"metrics = {metrics!r}"
-        expected = f'{location.partition(":")[2]}.metrics = {{"NAME": "min" or "max", ...}}'
-        raise UserFormError("experiment", f"{location} with {given}", expected)
-    for name in metrics:
-        if not isinstance(name, str) or not _METRIC.fullmatch(name) or name.split("/")[0] in _TAKEN:
-            expected = "letters, digits and _, in parts divided by /; no column of tables"
-            raise UserFormError("experiment", f"{location} with the metric {name!r}", expected)
-    return metrics
 
 
 def _read_fields(location: str, function: Callable[..., object]) -> type[ExperimentConfig]:

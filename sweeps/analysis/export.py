@@ -41,7 +41,11 @@ def save_frame(frame: pd.DataFrame, path: Path) -> None:
     if suffix == ".csv":
         content = frame.to_csv(index=False).encode()
     elif suffix == ".json":
-        content = json.dumps(json_rows(frame), indent=1, allow_nan=False).encode()
+        content = json.dumps(
+            [{str(k): json_value(v) for k, v in row.items()} for row in frame.to_dict("records")],
+            indent=1,
+            allow_nan=False,
+        ).encode()
     else:
         content = frame.to_parquet(index=False)
     write_file_atomically(path, content)
@@ -57,11 +61,6 @@ def write_file_atomically(path: Path, content: bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's rows with values that JSON can hold; see `json_value`."""
-    return [{str(k): json_value(v) for k, v in row.items()} for row in frame.to_dict("records")]
 
 
 def json_value(value: Any) -> Any:

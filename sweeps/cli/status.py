@@ -62,7 +62,22 @@ def sweep_table(storage: str | None) -> Table:
     rows = []
     for name in list_sweeps(storage):
         try:
-            rows.append(_sweep_row(Ledger(storage, name)))
+            ledger = Ledger(storage, name)
+            result = Result.read(ledger)
+            beat = read_status(ledger.directory)
+            if beat is None:
+                age = datetime.now(UTC) - result.manifest.created_at
+                state, seconds = "not started", max(0.0, age.total_seconds())
+            elif beat.phase == "ended":
+                state, seconds = "incomplete" if result.pending else "done", beat.age
+            else:
+                state, seconds = (
+                    "lost: no heartbeat for 60 s" if beat.is_abandoned else beat.phase,
+                    beat.age,
+                )
+            points = f"{result.counts['finished']:,} of {result.size:,}"
+            failed, active = f"{result.counts['failed']:,}", f"{format_duration(seconds)} ago"
+            rows.append((seconds, (result.sweep, result.study.name, state, points, failed, active)))
         except InputError:  # `sweeps status` gives the reason
             rows.append((math.inf, (name, "", "damaged", "", "", "")))
     rows.sort(key=lambda row: row[0])
@@ -74,25 +89,6 @@ def sweep_table(storage: str | None) -> Table:
         ("sweep", "study", "state", "points", "failed", "last active"),
         tuple(row[1] for row in rows),
     )
-
-
-def _sweep_row(ledger: Ledger) -> tuple[float, tuple[str, ...]]:
-    """Seconds since a sweep was active, and its row."""
-    result = Result.read(ledger)
-    beat = read_status(ledger.directory)
-    if beat is None:
-        age = datetime.now(UTC) - result.manifest.created_at
-        state, seconds = "not started", max(0.0, age.total_seconds())
-    elif beat.phase == "ended":
-        state, seconds = "incomplete" if result.pending else "done", beat.age
-    else:
-        state, seconds = (
-            "lost: no heartbeat for 60 s" if beat.is_abandoned else beat.phase,
-            beat.age,
-        )
-    points = f"{result.counts['finished']:,} of {result.size:,}"
-    failed, active = f"{result.counts['failed']:,}", f"{format_duration(seconds)} ago"
-    return seconds, (result.sweep, result.study.name, state, points, failed, active)
 
 
 def _print(status: SweepOverview | None, job: Job | None, page: str, as_json: bool) -> None:

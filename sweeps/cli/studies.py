@@ -128,22 +128,17 @@ def show(
     """Show a study's points, cost and data as they are understood; nothing starts."""
     planned, missing = _plan_or_outline(load(study, set_ or ()), num_points)
     if yaml:
-        say(dump_yaml(_resolved(planned.study)).rstrip())
+        resolved = _drop_empty(planned.study.to_dict())
+        for key in ("search", "resources"):
+            resolved[key] = _drop_empty(resolved[key])
+        if "claims" in resolved:
+            resolved["claims"] = [_drop_empty(claim) for claim in resolved["claims"]]
+        say(dump_yaml(resolved).rstrip())
     else:
         for line in _describe(planned, has_ids=not missing):
             say_sentence(line.replace("\n", " "), "    ")
     for warning in missing:
         say(f"Warning: {warning}", err=True)
-
-
-def _resolved(study: spec.Study) -> dict[str, Any]:
-    """A study as a mapping, with what the plan filled in and without what is empty."""
-    resolved = _drop_empty(study.to_dict())
-    for key in ("search", "resources"):
-        resolved[key] = _drop_empty(resolved[key])
-    if "claims" in resolved:
-        resolved["claims"] = [_drop_empty(claim) for claim in resolved["claims"]]
-    return resolved
 
 
 def _plan_or_outline(study: spec.Study, num_points: int | None) -> tuple[Plan, list[str]]:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.jobs import Job, JobClient
+from cluster.jobs import JobClient
 from privnets.credentials import redact
 from sweeps.cli.options import (
     Changes,
@@ -41,7 +41,6 @@ from sweeps.remote.submission import (
 )
 from sweeps.store.filesystem import DEFAULT_STORAGE
 from sweeps.store.ledger import Ledger
-from sweeps.study import spec
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import read_study_files
 
@@ -121,7 +120,15 @@ def submit(
         typer.echo(f"Note: {_OTHER_ENVIRONMENT}", err=True)
     is_settled = earlier is not None and (earlier.is_active or earlier.is_finished)
     if not no_check and not is_settled:
-        _check_cluster(client, valid, job)
+        typer.echo(f"checking {client.address} first; --no-check skips this", err=True)
+        report = examine_remotely(client, job.storage, job.tracking_uri, valid, job.data, job.files)
+        for check in report.checks:
+            if check.state == "warning":
+                say(f"Warning: {_describe(check)}", err=True)
+        if lines := [f"  {_describe(check)}; {check.remedy}" for check in report.failed]:
+            raise InputError(
+                "\n".join(["the cluster fails checks; nothing was submitted:", *lines])
+            )
     outcome = submit_job(client, job, earlier)
     _print_submitted(client, job, _OUTCOMES[outcome.state])
 
@@ -172,7 +179,17 @@ def stop(sweep: Sweep, address: JobServer = None) -> None:
     except KeyboardInterrupt:
         typer.echo("It is still stopping; sweeps status shows when it has ended.", err=True)
         raise typer.Exit(130) from None
-    _print_stopped(sweep, ended, time.monotonic() - began)
+    if ended.is_finished:
+        typer.echo(f"sweep {sweep} finished before it could be stopped")
+        return
+    if time.monotonic() - began >= STOP_SECONDS:
+        typer.echo(
+            f"It took longer than {STOP_SECONDS} s and was killed: training since the last "
+            "checkpoints is repeated.",
+            err=True,
+        )
+    command = make_printable(ended.metadata.get("command", ""))
+    typer.echo(f"Stopped. Continue with:\n  {command or 'sweeps submit, with the same study'}")
 
 
 def _print_submitted(client: JobClient, job: SweepJob, outcome: str) -> None:
@@ -184,29 +201,5 @@ def _print_submitted(client: JobClient, job: SweepJob, outcome: str) -> None:
     typer.echo(f"MLflow: {job.tracking_uri or default}")
 
 
-def _check_cluster(client: JobClient, study: spec.Study, job: SweepJob) -> None:
-    typer.echo(f"checking {client.address} first; --no-check skips this", err=True)
-    report = examine_remotely(client, job.storage, job.tracking_uri, study, job.data, job.files)
-    for check in report.checks:
-        if check.state == "warning":
-            say(f"Warning: {_describe(check)}", err=True)
-    if lines := [f"  {_describe(check)}; {check.remedy}" for check in report.failed]:
-        raise InputError("\n".join(["the cluster fails checks; nothing was submitted:", *lines]))
-
-
 def _describe(check: Check) -> str:
     return f"{check.subject}{f' on {check.node}' if check.node else ''}: {check.found}"
-
-
-def _print_stopped(sweep: str, job: Job, seconds: float) -> None:
-    if job.is_finished:
-        typer.echo(f"sweep {sweep} finished before it could be stopped")
-        return
-    if seconds >= STOP_SECONDS:
-        typer.echo(
-            f"It took longer than {STOP_SECONDS} s and was killed: training since the last "
-            "checkpoints is repeated.",
-            err=True,
-        )
-    command = make_printable(job.metadata.get("command", ""))
-    typer.echo(f"Stopped. Continue with:\n  {command or 'sweeps submit, with the same study'}")

@@ -180,7 +180,13 @@ class SearchedPacks(PackSource):
         """Makes the next ask, records it and adds its packs, one of which ends with the budget."""
         kind, told = self._next_kind(), self._required_asks()
         if not self._is_replayed:
-            self._replay()
+            # All trainings that the recorded asks were told of have ended by now, also those that
+            # this run repeats. So only the ledger decides what the search knows.
+            for recorded in self.plan.asks:
+                self._tell(recorded.told)
+                if recorded.kind != "confirm":
+                    self._search.register(recorded.proposals)
+            self._is_replayed = True
         self._tell(told)
         if kind == "confirm":
             # The front that the search estimates, else the front of the means.
@@ -221,18 +227,6 @@ class SearchedPacks(PackSource):
         self._search.register(enqueued)
         rest = count - len(enqueued)
         return enqueued + (self._search.ask(rest) if rest else [])
-
-    def _replay(self) -> None:
-        """Replays the recorded asks, before the first new one.
-
-        By then all trainings that they were told of have ended, also those that this run repeats
-        because their pack had failed. So only the ledger decides what the search knows.
-        """
-        for ask in self.plan.asks:
-            self._tell(ask.told)
-            if ask.kind != "confirm":
-                self._search.register(ask.proposals)
-        self._is_replayed = True
 
     def _tell(self, told: int) -> None:
         """Tells the search the results of the first asks, in their order."""

@@ -110,7 +110,12 @@ class PackTrainer:
         self._problem = None
         stage = None if self._committed else next(self._stages, None)
         if stage is None:
-            self._commit()
+            if not self._committed:
+                if missing := len(self._configs) - len(self._points):
+                    raise RuntimeError(f"the experiment ended with {missing} replicates missing.")
+                self._ledger.write_pack(self._pack.pack_id, self._points.values())
+                self._committed = True
+            self._checkpoint.remove()
             return PackProgress(1.0, True, self._problem)
         self._collect(stage)
         if isinstance(stage, Rung) and (positions := self._stop_dominated(stage)):
@@ -219,14 +224,6 @@ class PackTrainer:
                 )
         self._points.setdefault(key, point)
         return key
-
-    def _commit(self) -> None:
-        if not self._committed:
-            if missing := len(self._configs) - len(self._points):
-                raise RuntimeError(f"the experiment ended with {missing} replicates missing.")
-            self._ledger.write_pack(self._pack.pack_id, self._points.values())
-            self._committed = True
-        self._checkpoint.remove()
 
 
 def check_identities(pack: Pack, experiment: Experiment[Any]) -> None:

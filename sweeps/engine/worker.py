@@ -85,7 +85,14 @@ class Worker(tune.Trainable):
         self._stopping = stopping
         set_portable_folder(folder)
         if memory_limit is not None:
-            limit_memory(memory_limit)
+            # Limits what this process, and each of its children, may allocate from now on.
+            status = Path("/proc/self/status")
+            lines = status.read_text().splitlines() if status.exists() else []
+            allocated = sum(
+                1024 * int(line.split()[1]) for line in lines if line.startswith(_ALLOCATED)
+            )
+            _, most = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (allocated + int(memory_limit * 2**30), most))
 
     def accept(self, content: str) -> None:
         """Accepts the next pack, encoded by `encode_pack`; the next step loads it."""
@@ -150,7 +157,13 @@ class Worker(tune.Trainable):
                 self._trainer.save()
 
     def _load_pack(self, content: str) -> PackTrainer:
-        pack = decode_pack(content)
+        pack_id, name, members = json.loads(content)
+        config = privnets.experiment(name).Config
+        replicates = tuple(
+            PlannedReplicate(point_id, seed, config.model_validate(values))
+            for point_id, seed, values in members
+        )
+        pack = Pack(pack_id, name, replicates)
         self._size = len(pack.replicates)
         experiment = privnets.experiment(pack.experiment)
         check_identities(pack, experiment)
@@ -161,18 +174,6 @@ class Worker(tune.Trainable):
             device=self._device,
             stopping=self._stopping,
         )
-
-
-def limit_memory(gibibytes: float) -> None:
-    """Limits the memory that this process, and each of its children, may allocate from now on.
-
-    An allocation beyond the limit raises a MemoryError. Only Linux counts what was allocated.
-    """
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    allocated = sum(1024 * int(line.split()[1]) for line in lines if line.startswith(_ALLOCATED))
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (allocated + int(gibibytes * 2**30), most))
 
 
 def train_for(seconds: float, trainer: PackTrainer) -> PackProgress:
@@ -193,14 +194,3 @@ def encode_pack(pack: Pack) -> str:
         for replicate in pack.replicates
     ]
     return json.dumps([pack.pack_id, pack.experiment, members])
-
-
-def decode_pack(text: str) -> Pack:
-    """Decodes the result of `encode_pack`."""
-    pack_id, name, members = json.loads(text)
-    config = privnets.experiment(name).Config
-    replicates = tuple(
-        PlannedReplicate(point_id, seed, config.model_validate(values))
-        for point_id, seed, values in members
-    )
-    return Pack(pack_id, name, replicates)

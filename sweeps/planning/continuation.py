@@ -110,7 +110,23 @@ def prepare_manifest(
         # Again, under the lease: another driver may have extended the sweep further.
         if reasons := extension_obstacles(manifest, plan):
             raise InputError(f"the sweep {ledger.sweep!r} cannot be extended: {'; '.join(reasons)}")
-        return _extend(manifest, plan, command)
+        # An extension that changes nothing leaves no trace.
+        changes = tuple(setting_differences(manifest.study, plan.study).values())
+        extension = Extension(
+            command=command,
+            extended_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            changes=changes,
+            versions=installed_versions(),
+            git_commit=git_commit(),
+        )
+        updates: dict[str, Any] = {
+            "study": plan.study,
+            "plan": summarize_plan(plan),
+            "data": dict(plan.data),
+        }
+        if changes:
+            updates["extensions"] = (*manifest.extensions, extension)
+        return manifest.model_copy(update=updates)
     if reasons := differences(manifest, plan):
         raise InputError(
             f"the name {ledger.sweep!r} is taken by another sweep in {ledger.directory.path}: "
@@ -223,26 +239,6 @@ def extension_obstacles(manifest: Manifest, plan: Plan) -> list[str]:
         points = len({point_id for point_id, _ in lost})
         reasons = [*smaller, *others.values(), f"{points:,} of its points would not be in it"]
     return reasons
-
-
-def _extend(manifest: Manifest, plan: Plan, command: str) -> Manifest:
-    """Manifest of an extended sweep; an extension that changes nothing leaves no trace."""
-    changes = tuple(setting_differences(manifest.study, plan.study).values())
-    extension = Extension(
-        command=command,
-        extended_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        changes=changes,
-        versions=installed_versions(),
-        git_commit=git_commit(),
-    )
-    updates: dict[str, Any] = {
-        "study": plan.study,
-        "plan": summarize_plan(plan),
-        "data": dict(plan.data),
-    }
-    if changes:
-        updates["extensions"] = (*manifest.extensions, extension)
-    return manifest.model_copy(update=updates)
 
 
 def _advice(manifest: Manifest, plan: Plan) -> str:

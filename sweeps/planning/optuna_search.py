@@ -65,8 +65,23 @@ class OptunaSearch(Search):
     def tell(self, results: Sequence[SearchResult]) -> None:
         """Receives results of pending proposals; those of others are left out."""
         for result in results:
-            if running := self._running[_key(result.proposal)]:
-                self._finish_trial(running.pop(0), result)
+            running, point = self._running[_key(result.proposal)], result.point
+            if not running:
+                continue
+            trial = running.pop(0)
+            values = [point.metrics.get(name, math.nan) for name in self.objectives]
+            excesses = {}
+            for name, bounds in self.constraints.items():
+                (low, high), value = bounds.ends, point.metrics.get(name, math.nan)
+                excesses[name] = max(low - value, value - high)
+            if point.status == "stopped":
+                self._study.tell(trial, state=TrialState.PRUNED)
+            elif point.status == "failed" or any(map(math.isnan, [*values, *excesses.values()])):
+                self._study.tell(trial, state=TrialState.FAIL)
+            else:
+                for name, excess in excesses.items():
+                    trial.set_constraint(name, excess)
+                self._study.tell(trial, values)
 
     @abstractmethod
     def _sampler(self, seed: int) -> BaseSampler:
@@ -116,22 +131,6 @@ class OptunaSearch(Search):
         proposal = proposal or started
         self._running[_key(proposal)].append(trial)
         return proposal
-
-    def _finish_trial(self, trial: Trial, result: SearchResult) -> None:
-        point = result.point
-        values = [point.metrics.get(name, math.nan) for name in self.objectives]
-        excesses = {}
-        for name, bounds in self.constraints.items():
-            (low, high), value = bounds.ends, point.metrics.get(name, math.nan)
-            excesses[name] = max(low - value, value - high)
-        if point.status == "stopped":
-            self._study.tell(trial, state=TrialState.PRUNED)
-        elif point.status == "failed" or any(map(math.isnan, [*values, *excesses.values()])):
-            self._study.tell(trial, state=TrialState.FAIL)
-        else:
-            for name, excess in excesses.items():
-                trial.set_constraint(name, excess)
-            self._study.tell(trial, values)
 
 
 @final

@@ -146,11 +146,22 @@ class ReportContents:
     def tables(self) -> dict[str, Table]:
         """Every table, by name; empty ones have no rows."""
         result = self.result
+        rows = [
+            (
+                field_label(effect.claim.axis or ""),
+                metric_label(effect.claim.metric),
+                _READINGS.get(effect.verdict, effect.verdict),
+                str(effect.measured),
+                effect.why,
+            )
+            for effect in self.effects
+        ]
+        columns = ("knob", "metric", "trend", "correlation", "reason and change")
         shown = {
             "front": Table((), ())
             if self.front.empty
             else front_table(self.front, result.objectives, self.fields),
-            "effects": self._effects_table(),
+            "effects": Table(columns, tuple(rows)),
             "notes": tables.notes_table(result.notes, self.points, self.fields),
             "failures": tables.failures_table(result, self.fields),
             "stopped": tables.stopped_table(result, self.fields),
@@ -246,17 +257,3 @@ class ReportContents:
         yield ReportFigure("week", label, week_figure(weeks), missing=bad_weeks)
         label = "Leakage against censored information: training, estimates, bound and optimum"
         yield ReportFigure("information-plane", label, information_plane(result, curves))
-
-    def _effects_table(self) -> Table:
-        rows = [
-            (
-                field_label(effect.claim.axis or ""),
-                metric_label(effect.claim.metric),
-                _READINGS.get(effect.verdict, effect.verdict),
-                str(effect.measured),
-                effect.why,
-            )
-            for effect in self.effects
-        ]
-        columns = ("knob", "metric", "trend", "correlation", "reason and change")
-        return Table(columns, tuple(rows))

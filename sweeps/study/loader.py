@@ -6,7 +6,7 @@ Files are not trusted: they are read as plain YAML of limited size and depth.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from importlib import resources
@@ -106,14 +106,6 @@ def read_study(
     # The smallest parts that can be removed without changing the rest.
     paths = [error.path for error in shape]
     invalid = {path[: 1 + (len(path) > 1 and path[0] in _ENTRIES)] for path in paths}
-    rest = Study.model_validate(_without(raw, invalid)).with_source(source)
-    others = validate_study(rest, invalid).errors
-    found = without_meant([*shape, *others], source.places)
-    raise StudyError([*errors, *map(source.locate, found)])
-
-
-def _without(raw: Mapping[str, Any], invalid: Collection[FieldPath]) -> dict[str, Any]:
-    """Removes invalid parts, and fills in what every study needs."""
     valid = {key: value for key, value in raw.items() if (key,) not in invalid}
     for path in invalid:
         if len(path) > 1 and (name := str(path[0])) in valid:
@@ -125,16 +117,21 @@ def _without(raw: Mapping[str, Any], invalid: Collection[FieldPath]) -> dict[str
                 valid[name] = claims
     if not valid.get("objectives"):
         valid.pop("objectives", None)
-    return {"name": "unnamed", "experiment": "unknown", **valid}
+    rest = Study.model_validate({"name": "unnamed", "experiment": "unknown", **valid}).with_source(
+        source
+    )
+    others = validate_study(rest, invalid).errors
+    found = without_meant([*shape, *others], source.places)
+    raise StudyError([*errors, *map(source.locate, found)])
 
 
 def _read_text(study: str) -> tuple[str, str, Path]:
     """Returns a file's name for messages, its text, and the folder of the files that it names."""
-    if not _is_path(study) and study in study_names():
+    if not (study.endswith(_SUFFIXES) or os.sep in study) and study in study_names():
         packaged = _PACKAGED / f"{study}.yaml"
         return str(packaged), packaged.read_text(encoding="utf-8"), Path.cwd()
     path = Path(study)
-    if not os.path.exists(path) and not _is_path(study):
+    if not os.path.exists(path) and not (study.endswith(_SUFFIXES) or os.sep in study):
         expected = f"a path to a YAML file, or {describe_choices(study_names(), study)}"
         raise StudyError([FieldError((), format_value(study), expected, "study")])
     expected = f"a readable YAML file of at most {MAX_CHARACTERS // 1024} KiB"
@@ -147,10 +144,6 @@ def _read_text(study: str) -> tuple[str, str, Path]:
     except UnicodeDecodeError as error:
         given = f"bytes that are not UTF-8 text (at {error.start})"
     raise StudyError([FieldError((), given, expected, study)])
-
-
-def _is_path(study: str) -> bool:
-    return study.endswith(_SUFFIXES) or os.sep in study
 
 
 def _apply_override(

@@ -106,18 +106,17 @@ class ReleaseView:
 
         Attackers share the releases.
         """
+        for draw in range(1, draws):
+            if draw not in self._draws:  # two threads may compute the same table
+                assert self.evidence.redraw is not None
+                z = self.evidence.redraw(f"attack draw {draw}").cpu()
+                part = released_part(replace(self.evidence.attack, z=z), self.sees_side)
+                self._draws[draw] = part
         first = self.tables.attack
-        parts = [first, *(self._draw(i) for i in range(1, draws))]
+        parts = [first, *(self._draws[draw] for draw in range(1, draws))]
         x = np.concatenate([part.x for part in parts])
         columns = (np.tile(getattr(first.rows, f.name), draws) for f in fields(KnownRows))
         return replace(self.tables, attack=Part(x, KnownRows(*columns)))
-
-    def _draw(self, draw: int) -> Part:
-        if draw not in self._draws:  # two threads may compute the same table
-            assert self.evidence.redraw is not None
-            z = self.evidence.redraw(f"attack draw {draw}").cpu()
-            self._draws[draw] = released_part(replace(self.evidence.attack, z=z), self.sees_side)
-        return self._draws[draw]
 
 
 class Attacker(ABC):

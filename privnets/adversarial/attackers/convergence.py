@@ -194,30 +194,26 @@ class _ClassifierStack:
 
     def _begin_pass(self) -> None:
         """Draws the minibatches of a pass over the records, and fresh inputs after the first."""
-        if self._passes:
-            self._redraw(f"{self._task.purpose} {self._passes}")
-        self._passes += 1
-        batches = []
-        for random, i in zip(self._randoms, self.members, strict=True):
-            count = self._pass_steps * self._task.batch_size
-            passes = -(-count // len(self._rows[i]))
-            order = np.concatenate([random.permutation(self._rows[i]) for _ in range(passes)])
-            batches.append(order[:count].reshape(self._pass_steps, self._task.batch_size))
-        self._batches = torch.from_numpy(np.stack(batches, 1)).to(self._device)
-
-    def _redraw(self, stream: str) -> None:
-        """Replaces inputs by fresh ones, those of several members at a time."""
         task, training = self._task, self._task.training
-        redrawn = [i for i in self.members if i in task.redrawn]
+        redrawn = [i for i in self.members if i in task.redrawn] if self._passes else []
         together = max(1, _INPUTS_REDRAWN // (training.rows.shape[1] * training.x[0].numel()))
         for first in range(0, len(redrawn), together):
             members = redrawn[first : first + together]
             assert task.redraw is not None
-            inputs, rows = task.redraw(members, stream), training.rows[members]
+            inputs = task.redraw(members, f"{task.purpose} {self._passes}")
+            rows = training.rows[members]
             differs = (training.x[rows] != inputs).flatten(1).any(1)
             for i, is_new in zip(members, differs.tolist(), strict=True):
                 self.draws[i] += is_new
             training.x[rows] = inputs
+        self._passes += 1
+        batches = []
+        for random, i in zip(self._randoms, self.members, strict=True):
+            count = self._pass_steps * task.batch_size
+            passes = -(-count // len(self._rows[i]))
+            order = np.concatenate([random.permutation(self._rows[i]) for _ in range(passes)])
+            batches.append(order[:count].reshape(self._pass_steps, task.batch_size))
+        self._batches = torch.from_numpy(np.stack(batches, 1)).to(self._device)
 
     def _take_step(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
         """Takes a step on the rows of a batch [m, B], with a share [] of it in the average.

@@ -335,7 +335,7 @@ def _score(
 
     def assess_own(posterior: Posterior) -> Assessment:
         own = replace(posterior, test=posterior.test[: len(test.secret)])
-        side = floors.side_beliefs if _sees_side(posterior) else None
+        side = floors.side_beliefs if posterior.name.endswith(SIDE) else None
         return assess(own, validation, test, prior, side)
 
     posteriors = {each.name: each for each in sampled}
@@ -353,7 +353,9 @@ def _score(
 
     def leak(one: Assessment) -> tuple[float, ...]:
         # Of attackers without side information only if no attacker has any.
-        return float(floors.side_beliefs is None or _sees_side(one)), one.validation_leakage.value
+        return float(
+            floors.side_beliefs is None or one.name.endswith(SIDE)
+        ), one.validation_leakage.value
 
     leader(_strength)
     # By calibrated confidence, so it may differ from the strongest.
@@ -386,11 +388,8 @@ def _score(
         _FLOOR: f"of {floors.highest}",
         "privacy/leakage": f"by {leaking.name}, chosen on validation{beyond}",
     }
-    flags = {
-        _BELOW_FLOOR: _below_floor(best, floors.attainable),
-        _NOT_CONVERGED: _not_converged(best, assessments),
-        _FROZEN_NOISE: _frozen_noise(evidence, [*posteriors.values()]),
-    }
+    frozen = [one.name for one in posteriors.values() if one.is_frozen]
+    flags = _flags(best, assessments, floors.attainable, frozen if evidence.is_random else [])
     metrics = _undefined_metrics(panel) | {key: e.value for key, e in estimates.items()}
     metrics |= {key: float(bool(reason)) for key, reason in flags.items()}
     notes |= {key: reason for key, reason in flags.items() if reason}
@@ -406,10 +405,6 @@ def _strength(one: Assessment) -> tuple[float, ...]:
     return one.validation_accuracy.value, one.validation_score.value
 
 
-def _sees_side(attacker: Posterior | Assessment) -> bool:
-    return attacker.name.endswith(SIDE)
-
-
 def _note_strongest(best: Assessment, assessments: Sequence[Assessment]) -> str:
     """The strongest attacker, and attackers that are clearly better than it on test."""
     note = f"{best.name}, chosen on validation ({best.validation_accuracy.value:.4f} there)"
@@ -418,29 +413,6 @@ def _note_strongest(best: Assessment, assessments: Sequence[Assessment]) -> str:
         if ahead.value > _STANDARD_ERRORS * ahead.error:
             note += f"; {one.name} is better on test by {ahead.value:.4f} +- {ahead.error:.4f}"
     return note
-
-
-def _below_floor(best: Assessment, floor: Estimate) -> str:
-    """Distance of the strongest attacker below the floor, in words; empty if it is not below."""
-    short = floor - best.accuracy
-    if short.value <= 0:
-        return ""
-    size = "more than" if short.value > _STANDARD_ERRORS * short.error else "within"
-    return (
-        f"{best.name} reaches {best.accuracy.value:.4f} and {ATTAINABLE_KEY} is "
-        f"{floor.value:.4f}: short by {short.value:.4f} +- {short.error:.4f}, {size} "
-        f"{_STANDARD_ERRORS:g} standard errors"
-    )
-
-
-def _not_converged(best: Assessment, assessments: Sequence[Assessment]) -> str:
-    """Attackers that could overtake the strongest, had they more steps, in words; else empty."""
-    names = [
-        one.name
-        for one in assessments
-        if could_overtake(one.validation_score - best.validation_score, one.remaining_gain)
-    ]
-    return f"steps ran out before they could overtake: {', '.join(names)}" if names else ""
 
 
 def could_overtake(lead: Estimate, remaining_gain: float) -> bool:
@@ -453,9 +425,29 @@ def could_overtake(lead: Estimate, remaining_gain: float) -> bool:
     return remaining_gain > 0 and not behind
 
 
-def _frozen_noise(evidence: Evidence, posteriors: Sequence[Posterior]) -> str:
-    """Attackers that could see one release of each record only, though another would differ."""
-    if not evidence.is_random:
-        return ""
-    names = [one.name for one in posteriors if one.is_frozen]
-    return f"trained on a single draw of release noise: {', '.join(names)}" if names else ""
+def _flags(
+    best: Assessment, assessments: Sequence[Assessment], floor: Estimate, frozen: Sequence[str]
+) -> dict[str, str]:
+    """Doubts about the panel, in words; empty ones do not apply.
+
+    `frozen` names the attackers that saw one release of each record, though others would differ.
+    """
+    below, short = "", floor - best.accuracy
+    if short.value > 0:
+        size = "more than" if short.value > _STANDARD_ERRORS * short.error else "within"
+        below = (
+            f"{best.name} reaches {best.accuracy.value:.4f} and {ATTAINABLE_KEY} is "
+            f"{floor.value:.4f}: short by {short.value:.4f} +- {short.error:.4f}, {size} "
+            f"{_STANDARD_ERRORS:g} standard errors"
+        )
+    unfinished = [
+        one.name
+        for one in assessments
+        if could_overtake(one.validation_score - best.validation_score, one.remaining_gain)
+    ]
+    noise, steps = "trained on a single draw of release noise", "steps ran out before they could"
+    return {
+        _BELOW_FLOOR: below,
+        _NOT_CONVERGED: f"{steps} overtake: {', '.join(unfinished)}" if unfinished else "",
+        _FROZEN_NOISE: f"{noise}: {', '.join(frozen)}" if frozen else "",
+    }

@@ -72,19 +72,16 @@ class ThicknessAttacker(ReleaseAttacker):
         random: np.random.Generator,
     ) -> Posterior:
         """Decisions, each with the class frequencies among its records in the attack split."""
-        attack, validation, test = (self._decide(split, thresholds, random) for split in splits)
+        guesses, decisions = np.array(self.normal_classes), []
+        for split in splits:
+            labels = classify_thickness(split.counts, split.digits, thresholds)
+            chosen = random.integers(len(guesses), size=len(labels))
+            decisions.append(np.where(labels == NORMAL, guesses[chosen], labels))
+        attack, validation, test = decisions
         secret = splits[0].rows.secret
         shares = [class_frequencies(secret[attack == label], _CLASSES) for label in (THIN, THICK)]
         beliefs = np.log(shares)
         return Posterior(self.metric_name(view), beliefs[validation], beliefs[test])
-
-    def _decide(
-        self, split: _ScanLines, thresholds: NDArray[np.int64], random: np.random.Generator
-    ) -> NDArray[np.int64]:
-        labels = classify_thickness(split.counts, split.digits, thresholds)
-        guesses = np.array(self.normal_classes)
-        chosen = random.integers(len(guesses), size=len(labels))
-        return np.where(labels == NORMAL, guesses[chosen], labels)
 
 
 class RandomThickness(ThicknessAttacker):

@@ -91,7 +91,17 @@ class Baselines:
                 baselines = yield from _compute_baselines(self._problem, configs, raw)
                 for i, baseline in zip(own, baselines, strict=True):
                     self._baselines[self._keys[i]] = baseline
-                    _write(self._keys[i], baseline)
+                    arrays = {
+                        "attacker": np.array([baseline.attacker, baseline.other_labels]),
+                        "log_utility": baseline.utility.log_p,
+                        "utility_gain": np.array(baseline.utility.remaining_gain),
+                    }
+                    if baseline.guesses is not None:
+                        arrays |= {
+                            "decision": baseline.guesses.decision,
+                            "log_secret": baseline.guesses.log_p,
+                        }
+                    cache.write(_path(self._keys[i]), arrays)
 
     def _is_available(self, place: int) -> bool:
         key = self._keys[place]
@@ -164,17 +174,6 @@ def _read(key: str) -> Baseline | None:
         AttackerGuesses(arrays["decision"], arrays["log_secret"]) if "decision" in arrays else None
     )
     return Baseline(own, utility, guesses, others)
-
-
-def _write(key: str, baseline: Baseline) -> None:
-    arrays = {
-        "attacker": np.array([baseline.attacker, baseline.other_labels]),
-        "log_utility": baseline.utility.log_p,
-        "utility_gain": np.array(baseline.utility.remaining_gain),
-    }
-    if baseline.guesses is not None:
-        arrays |= {"decision": baseline.guesses.decision, "log_secret": baseline.guesses.log_p}
-    cache.write(_path(key), arrays)
 
 
 def _path(key: str) -> Path:

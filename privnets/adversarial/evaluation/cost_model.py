@@ -27,7 +27,10 @@ def estimate_cost(problem: Problem, config: AdversarialConfig) -> Cost:
     """Rough cost of a configuration: the game, then its evaluation."""
     sizes = problem.split_sizes(config)
     seconds = _pass_seconds(config, sizes, problem.spec.network)
-    member, shared = (count_passes(config) * each for each in seconds)
+    is_pretrained = config.scenario != "joint" or config.releaser_name in COPYING_RELEASERS
+    pretraining = config.pretrain_steps if is_pretrained else 0
+    passes = pretraining + config.steps * (config.adversary_steps + 1)
+    member, shared = (passes * each for each in seconds)
     numbers_per_record = 40 * math.prod(sizes.record_shape) * (config.adversary_steps + 1)
     pool = 4 * sizes.train * math.prod(sizes.record_shape)  # beside the records of a release
     memory = pool + release_bytes(sizes) + 4 * config.batch_size * numbers_per_record
@@ -46,13 +49,6 @@ def release_bytes(sizes: SplitSizes) -> int:
     """Bytes of one member's release and of the raw records."""
     records = sizes.attack + sizes.validation + sizes.test
     return 2 * 4 * records * math.prod(sizes.record_shape)
-
-
-def count_passes(config: AdversarialConfig) -> int:
-    """Minibatches through the networks, including pretraining."""
-    is_pretrained = config.scenario != "joint" or config.releaser_name in COPYING_RELEASERS
-    pretraining = config.pretrain_steps if is_pretrained else 0
-    return pretraining + config.steps * (config.adversary_steps + 1)
 
 
 def evaluation_seconds(problem: Problem, config: AdversarialConfig) -> float:

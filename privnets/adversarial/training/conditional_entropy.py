@@ -105,23 +105,19 @@ class ConditionalEntropy:
         if log_p.ndim == 3:
             log_p, secret = log_p[:, :, None], secret[:, :, None]
         if not self._groups:  # on their device: host values would be copied there in every step
-            self._groups = [
-                (formula, torch.tensor(members, device=log_p.device), self._stack(members, log_p))
-                for formula, members in self._members.items()
-            ]
+            for formula, members in self._members.items():
+                rows = log_p.new_tensor([self._coefficients[i] for i in members])
+                own = _Coefficients(*rows.T[..., None, None])
+                self._groups.append((formula, torch.tensor(members, device=log_p.device), own))
             self._stack_order = torch.cat([members for _, members, _ in self._groups]).argsort()
         if len(self._groups) == 1:
             formula, _, own = self._groups[0]
             return self._entropy(formula, own, log_p, secret)
         parts = [
-            self._entropy(formula, own, *(t.index_select(0, members) for t in (log_p, secret)))
-            for formula, members, own in self._groups
+            self._entropy(formula, own, *(t.index_select(0, place) for t in (log_p, secret)))
+            for formula, place, own in self._groups
         ]
         return torch.cat(parts).index_select(0, self._stack_order)
-
-    def _stack(self, members: Sequence[int], like: Tensor) -> _Coefficients[Tensor]:
-        rows = like.new_tensor([self._coefficients[i] for i in members])
-        return _Coefficients(*rows.T[..., None, None])
 
     def _entropy(
         self, formula: _Formula, own: _Coefficients[Tensor], log_p: Tensor, secret: Tensor

@@ -96,7 +96,10 @@ def train(
 
     def take_step(inputs: Sequence[Tensor]) -> dict[str, Tensor]:
         x, y, scale = inputs
-        gradients = loss_gradients(stack, x, y)
+        with differentiable(leaves := stack.leaves):
+            loss = record_losses(stack(x, training=True), y).mean(1)
+            slopes = torch.autograd.grad(loss.sum(), leaves, materialize_grads=True)
+        gradients = [g.view_as(p) for g, p in zip(slopes, stack.parameters, strict=True)]
         with torch.no_grad():
             torch._foreach_add_(gradients, stack.parameters, alpha=2 * recipe.weight_decay)
         optimiser.step(gradients, scale)
@@ -116,14 +119,6 @@ def make_optimiser(stack: StackInTraining, recipe: TrainingRecipe) -> FusedAdam 
         return FusedAdam(parameters, recipe.learning_rate)
     rates = torch.full((len(parameters[0]),), recipe.learning_rate, device=parameters[0].device)
     return StackedMomentum(parameters, rates, recipe.momentum)
-
-
-def loss_gradients(stack: StackInTraining, x: Tensor, y: Tensor) -> list[Tensor]:
-    """Gradients of the mean cross-entropy, or squared error, of each module."""
-    with differentiable(leaves := stack.leaves):
-        loss = record_losses(stack(x, training=True), y).mean(1)
-        gradients = torch.autograd.grad(loss.sum(), leaves, materialize_grads=True)
-    return [g.view_as(p) for g, p in zip(gradients, stack.parameters, strict=True)]
 
 
 def private_gradients(

@@ -179,19 +179,17 @@ class FrontModel:
         near = np.clip(np.where(random.random(near.shape) < 0.5, near + steps, near), 0.0, 1.0)
         redrawn = np.isnan(near) | (random.random(near.shape) < 0.1)
         pool = np.concatenate([everywhere, np.where(redrawn, everywhere, near)])
-        pool = self._without_unused(self._cube.round(pool))
-        order = np.argsort(-self._promise(pool), kind="stable")
-        return pool[np.sort(order[:_CANDIDATES])]
-
-    def _without_unused(self, pool: Array) -> Array:
-        """Removes parameters that no finished trial of the same choices has."""
+        pool = self._cube.round(pool)
+        # Without parameters that no finished trial of the same choices has.
         present = ~np.isnan(self._finished)
         distributions = self._cube.distributions.values()
         choices = [isinstance(d, CategoricalDistribution) for d in distributions]
         always = np.array(choices) & present.all(axis=0)
         alike = (pool[:, None, always] == self._finished[:, always]).all(axis=2)
         unused = alike.any(axis=1, keepdims=True) & ~(alike @ present)
-        return np.where(unused, np.nan, pool)
+        pool = np.where(unused, np.nan, pool)
+        order = np.argsort(-self._promise(pool), kind="stable")
+        return pool[np.sort(order[:_CANDIDATES])]
 
     def _draw_reach(self, running: Sequence[Params]) -> tuple[Array, Array]:
         """Draws the volume that places dominate along each ray.
