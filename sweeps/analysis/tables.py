@@ -120,8 +120,10 @@ def panels(points: pd.DataFrame) -> list[str]:
 
 def _panel_notes(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
     """Sentence on the panel that judged all points."""
-    found = " or ".join([] if "panel" in fields else panels(points))
-    return [f"All points were judged by the {found} panel of attackers."] if found else []
+    found = panels(points)
+    if "panel" in fields or len(found) != 1 or (points["config/evaluation"] != "attackers").any():
+        return []
+    return [f"All points were judged by the {found[0]} panel of attackers."]
 
 
 def _cells(

@@ -148,7 +148,9 @@ def require_packaged_names(manifest: Manifest) -> None:
 def names_user_files(study: Study) -> bool:
     """Whether a study names the user's code or files: its experiment, or a value in a mapping."""
     names = (*flatten(study.constants), *study.space)
-    return is_own_experiment(study.experiment) or any(_is_of_user(study, name) for name in names)
+    return is_own_experiment(study.experiment) or any(
+        is_of_user(study.experiment, name) for name in names
+    )
 
 
 def names_only_others(recorded: Study, study: Study) -> bool:
@@ -161,7 +163,7 @@ def names_only_others(recorded: Study, study: Study) -> bool:
     return any(
         not values <= known.get(name, set())
         for name, values in _listed_values(recorded).items()
-        if _is_of_user(recorded, name)
+        if is_of_user(recorded.experiment, name)
     )
 
 
@@ -174,13 +176,13 @@ def _listed_values(study: Study) -> dict[str, set[str]]:
     return {name: {*map(json.dumps, values)} for name, values in listed.items()}
 
 
-def _is_of_user(study: Study, name: str) -> bool:
-    """Whether a name leads into a mapping other than the settings of a packaged name."""
+def is_of_user(experiment: str, name: str) -> bool:
+    """Whether a field's name leads into a mapping other than the settings of a packaged name."""
     field, *entries = name.split(".")
-    if is_own_experiment(study.experiment):  # a recorded study must not import code
+    if is_own_experiment(experiment):  # a recorded study must not import code
         return bool(entries)
     try:
-        config = privnets.experiment(study.experiment).Config
+        config = privnets.experiment(experiment).Config
     except (ValueError, ExtensionError):  # of a package that is not installed here
         return bool(entries)
     choice = choice_of(config, field)

@@ -144,13 +144,19 @@ def methods_paragraph(result: Result) -> str:
     spec = result.spec
     version = (spec.get("versions") or {}).get("privnets-sweeps", "of unknown version")
     commit = f" (commit {spec['git_commit'][:7]})" if spec.get("git_commit") else ""
-    points, seeds = result.points, format_count(result.study.replicates, "seed")
-    count = format_count(len(points), "configuration")
-    trained = f"Each of the {count} was trained with {seeds}"
+    points, replicates = result.points, result.replicates
+    counts, count = replicates.value_counts("point_id"), format_count(len(points), "configuration")
     if result.confirmed:
-        trained = (
-            f"A search tried {count}; {len(result.confirmed)} were confirmed with {seeds} each"
-        )
+        seeds = format_count(len(result.reported_seeds), "seed")
+        trained = f"A search tried {count} and confirmed {len(result.confirmed)} with {seeds} each"
+    else:
+        few, many = counts.min(), format_count(counts.max(), "seed")
+        each = many if few == counts.max() else f"{few} to {many}"
+        trained = f"Each of {count} was trained with {each}"
+    if result.pending:
+        trained += f"; {result.pending:,} more are unfinished"
+    shared = " and contain the error of the test records that seeds share"
+    shared = shared if replicates["test_set"].notna().any() else ""
     is_attacked = "config/evaluation" not in points or bool(panels(points))
     how = _METHODS.get(result.study.experiment, "") if is_attacked else ""
     times = result.replicates["finished_at"].dropna()
@@ -158,8 +164,8 @@ def methods_paragraph(result: Result) -> str:
     return (
         f"Trade-off curves were computed with privnets-sweeps {version}{commit}. {trained} "
         f"({len(result.replicates):,} trainings in all). {how}"
-        "Intervals are 95% intervals of the mean over seeds and contain the error of shared test "
-        "records. Points with a raised flag are left out of fronts.\n\n"
+        f"Intervals are 95% intervals of the mean over seeds{shared}. Points with a raised flag "
+        "are left out of fronts.\n\n"
         "@software{privnets_sweeps,\n"
         "  title   = {privnets-sweeps: privacy--utility trade-off curves with intervals},\n"
         "  author  = {{The privnets-sweeps authors}},\n"

@@ -32,6 +32,7 @@ from sweeps.analysis.tables import (
     row_interval,
 )
 from sweeps.analysis.text import Table, format_number, format_setting, metric_label, short_ids
+from sweeps.planning.continuation import is_of_user
 from sweeps.report.figures.curves import CurveSet
 from sweeps.store.reader import Note
 
@@ -253,7 +254,11 @@ def _describe_labels(result: Result, points: pd.DataFrame) -> Iterator[tuple[str
     stored = result.select_points(firsts["point_id"].tolist())
     for row in firsts.to_dict("records"):
         point, fields = stored[row["point_id"]], problem_fields(points)
-        if is_own_experiment(point.experiment):
+        # Storage is not trusted: it names neither code to run nor files to read.
+        if is_own_experiment(point.experiment) or any(
+            is_of_user(point.experiment, name) or ":" in str(value)
+            for name, value in point.config.items()
+        ):
             continue
         with suppress(OSError, ValueError, ImportError, DataError):  # these data are elsewhere
             experiment = privnets.experiment(point.experiment)

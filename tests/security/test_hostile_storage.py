@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,8 @@ from watched import Watched, run_watched
 from sweeps.analysis.results import open_result
 from sweeps.engine.executor import new_sweep_name
 from sweeps.errors import InputError
+from sweeps.report.contents import ReportContents
+from sweeps.report.page import render_page
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.codec import PackFileError, decode_table
 from sweeps.store.filesystem import absolute_storage
@@ -73,6 +76,20 @@ def test_stored_files_cannot_run_code(ledger: Ledger, tmp_path: Path) -> None:
         assert f"{kind}.parquet" in found.said
         assert f"failures/{kind}.json" in found.said
     assert "(0, (), False)" in found.said
+    assert not sign.exists()
+
+
+def test_a_report_runs_no_code_that_a_point_names(ledger: Ledger, tmp_path: Path) -> None:
+    """Also where the stored id is not that of the point's configuration."""
+    sign = tmp_path / "sign"
+    recorded = open_result("recorded:quickstart")
+    (whole,) = recorded.select_points([recorded.points["point_id"][0]]).values()
+    config = {name: value for name, value in whole.config.items() if name != "dataset"}
+    config |= {"dataset.torch": "os:system", "dataset.params.command": f"touch {sign}"}
+    ledger.write_pack("named", [replace(whole, config=config)])
+    result = open_result("sweep", str(tmp_path))
+    assert len(result.points) == 1
+    render_page([ReportContents(result)])
     assert not sign.exists()
 
 
@@ -284,6 +301,18 @@ def test_a_small_file_that_expands_to_more_than_a_gigabyte_is_refused(
     told = run_watched("ledger", tmp_path, "sweep", memory=MEMORY).said
     assert "'kept'" in told
     assert "too large" in told
+
+
+def test_a_list_of_many_equal_numbers_is_refused() -> None:
+    """It takes a few kilobytes in a file."""
+    columns = pack_columns()
+    curve = pa.ListArray.from_arrays([0, 2**26], pa.array(np.zeros(2**26)))
+    steps = pa.ListArray.from_arrays([0, 2**26], pa.array(np.zeros(2**26, np.int64)))
+    sink = pa.BufferOutputStream()
+    table = pa.table(columns | {"curve_steps/x": steps, "curve_values/x": curve})
+    pq.write_table(table, sink, store_schema=False)
+    with pytest.raises(PackFileError, match="too large"):
+        decode_table(sink.getvalue().to_pybytes())
 
 
 def test_manifest_of_another_sweep_is_refused(ledger: Ledger, tmp_path: Path) -> None:

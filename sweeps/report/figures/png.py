@@ -122,7 +122,7 @@ def _plain(text: str) -> str:
 def _draw_points(axes: Axes, trace: Description) -> Any:
     marker, line = trace.get("marker", {}), trace["line"]
     size, color = 0.65 * marker.get("size", 0), line["color"]
-    symbols = np.broadcast_to(np.array(marker.get("symbol", "")), len(trace["x"]))
+    symbols = np.broadcast_to(np.array(marker.get("symbol", ""), str), len(trace["x"]))
     hollow = np.char.endswith(symbols, "-open")
     symbol = _MARKERS.get(str(symbols[0]).removesuffix("-open"), "") if len(symbols) else ""
     x, y = np.asarray(trace["x"]), np.asarray(trace["y"])
