@@ -165,7 +165,7 @@ class FaceProblem(Problem):
         return SplitSizes.from_counts(self._counts, (3, self._size, self._size))
 
     def fingerprint(self, config: AdversarialConfig) -> str:
-        """Fingerprint of the published files, and of the way images are read.
+        """Fingerprint of the published files, and of the way images and releases are read.
 
         Raises:
             DataError: If the data set is absent or altered.
@@ -178,7 +178,8 @@ class FaceProblem(Problem):
             raise UserFormError(
                 f"problem.{self.name}.size", given, f"at most {largest}, to fit into 4 GiB"
             )
-        form = f"{self.name} {self._collection} {self._size} centre"
+        # The quick panel read releases by other networks before.
+        form = f"{self.name} {self._collection} {self._size} centre, convolutional quick panel"
         return combined_fingerprint(form, (self._source.fingerprint(),))
 
     def load_records(
