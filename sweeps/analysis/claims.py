@@ -11,6 +11,7 @@ replicate count as equal at all points, which makes the intervals of values and 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -48,6 +49,8 @@ from sweeps.analysis.trends import (
 from sweeps.study.spec import Bounds, Claim
 
 _MAX_LISTED = 6
+_MAX_REPLICATES = 1_000_000  # larger numbers are not named
+_ROUNDING = 1e-9  # of a squared error
 _TEST_SET = ["test_set", "test_size", "test_overlap"]
 
 
@@ -229,7 +232,7 @@ def _judge_mean(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
         reason = f"The interval is only in part {_describe_range(bounds)}"
     why = f"{reason} ({extent})."
     if verdict == "cannot tell":
-        why += _describe_need(summary, LEVEL, 0, np.array([[low]]), np.array([[high]]), sample)
+        why += _describe_need(summary, LEVEL, 0, np.array([low]), np.array([high]), sample)
     return verdict, measured, why + _remarks(sample)
 
 
@@ -320,26 +323,42 @@ def _judge_some_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
 def _describe_need(
     summary: Summary, level: float, place: int, low: Array, high: Array, sample: _Sample
 ) -> str:
-    """Sentence on what would settle which side of its ranges a point lies on, if its means stay.
-
-    More replicates shrink all of an error but that of test records which all of them share.
-    """
+    """Sentence on what would settle which side of its ranges a point lies on, if its means stay."""
     seeds, sets = len(sample.values), sample.test_sets["test_set"]
     if seeds < 2:
         return ""
-    ends = summary.interval(level)
-    squares = ((ends[1] - ends[0])[place] / 2) ** 2
-    margins = np.minimum(np.abs(summary.mean - low), np.abs(high - summary.mean))[place] ** 2
-    is_open = squares > margins
-    fixed = np.zeros_like(squares)
+    fixed = np.zeros_like(summary.error)  # variance of test records which all replicates share
     if sets.notna().all() and sets.nunique() == 1:
-        error = summary.error[place] ** 2
-        share = np.maximum(error - summary.std[place] ** 2 / seeds, 0) / error
-        fixed = squares * np.nan_to_num(share)
-    if (is_open & (margins <= fixed)).any():
+        fixed = summary.error**2 - summary.std**2 / seeds
+        fixed = np.where(fixed > _ROUNDING * summary.error**2, fixed, 0.0)
+
+    def is_decided(count: int) -> bool:
+        ends = _with_replicates(summary, seeds, fixed, count).interval(level)
+        lows, highs = ends[0][place], ends[1][place]
+        is_within = ((lows >= low) & (highs <= high)).all()
+        return bool(is_within or ((highs < low) | (lows > high)).any())
+
+    counts = range(seeds, _MAX_REPLICATES)
+    needed = bisect_left(counts, True, key=is_decided)
+    if 0 < needed < len(counts):
+        return f" About {counts[needed]:,} replicates would decide it, if the means stay."
+    if needed and (fixed[place] > 0).any():
         return " More test records would decide it, if the means stay, not more replicates."
-    needed = seeds * ((squares - fixed)[is_open] / (margins - fixed)[is_open]).max(initial=0.0)
-    return f" About {needed:,.0f} replicates would decide it, if the means stay." if needed else ""
+    return ""
+
+
+def _with_replicates(summary: Summary, seeds: int, fixed: Array, count: int) -> Summary:
+    """Expected summary of `count` replicates instead of `seeds`, if means and spreads stay.
+
+    Args:
+        fixed: Part of the squared errors that replicates do not shrink.
+    """
+    before = summary.error**2
+    after = (before - fixed) * seeds / count + fixed
+    ratio = np.divide(after, before, out=np.ones_like(before), where=before > 0)
+    # Satterthwaite's, as in `summarize_columns`; without a fixed part they grow like count - 1.
+    freedom = summary.freedom * (count - 1) / (seeds - 1) * (ratio * count / seeds) ** 2
+    return replace(summary, error=np.sqrt(after), freedom=freedom)
 
 
 def _judge_trend(

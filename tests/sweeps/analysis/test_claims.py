@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -430,17 +431,36 @@ def test_values_and_orders_of_an_unfinished_sweep_cannot_be_judged():
         assert "Points are unfinished: 2." in found.why
 
 
-def test_open_value_says_how_many_replicates_would_decide_it():
-    """A margin of a fifth of the interval needs 25 times the replicates."""
-    frame = replicates(lambda n, d, g: 0.0, sizes=(10,), decays=(0.0,), seeds=4)
-    frame[METRIC] = 0.3 + 0.01 * np.array([-1, -1, 1, 1])
-    half = judge_claim(value(at_least=0.0), frame).measured.half
-    found = judge_claim(value(at_least=0.3 - half / 5), frame)
+@pytest.mark.parametrize(("margin", "test_error"), [(0.01, 0.0), (0.002, 0.0), (0.01, 0.004)])
+def test_so_many_replicates_of_equal_mean_and_spread_decide_an_open_value(margin, test_error):
+    def judge(seeds):
+        frame = replicates(lambda n, d, g: 0.0, sizes=(10,), decays=(0.0,), seeds=seeds)
+        drawn = stats.zscore(np.random.default_rng(0).random(seeds), ddof=1)
+        frame[METRIC] = 0.3 + 0.015 * drawn
+        if test_error:
+            frame[["test_set", "test_size", "test_overlap"]] = ["one", 10_000.0, 1.0]
+            frame[METRIC + ".standard_error"] = test_error
+        return judge_claim(value(at_least=0.3 - margin), frame)
+
+    found = judge(4)
     assert found.verdict == "cannot tell"
-    assert "About 100 replicates would decide it" in found.why
+    needed = int(re.search(r"About ([\d,]+) replicates", found.why)[1].replace(",", ""))
+    assert judge(needed).verdict == "agrees"
+    assert judge(needed - 1).verdict == "cannot tell"
+    if not test_error:
+        half = 0.015 * stats.t.ppf(0.975, np.array([needed - 1, needed - 2]))
+        assert list(half / np.sqrt([needed, needed - 1]) <= margin) == [True, False]
+
+
+def test_more_test_records_are_advised_only_where_their_error_stays():
+    frame = replicates(lambda n, d, g: 0.0, sizes=(10,), decays=(0.0,), seeds=4)
+    frame[METRIC] = 0.5 + 0.25 * np.array([-1, -1, 1, 1])
+    on_bound = judge_claim(value(at_least=0.5), frame)
+    assert on_bound.verdict == "cannot tell"
+    assert "would decide" not in on_bound.why
     shared = frame.assign(test_set="one", test_size=400.0, test_overlap=1.0)
     shared[METRIC + ".standard_error"] = 0.05
-    assert "More test records" in judge_claim(value(at_least=0.29), shared).why
+    assert "More test records" in judge_claim(value(at_least=0.49), shared).why
 
 
 def test_comparison_is_measured_but_not_posed():
