@@ -12,11 +12,11 @@ class TracedSteps:
     """Repeats the operations of the second step as the following ones, as a CUDA graph does."""
 
     def __init__(self, device: torch.device, *, captures: bool = True) -> None:
-        self._calls = 0
+        self._calls, self._captures = 0, captures
 
     def run(self, step: Step, inputs: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         self._calls += 1
-        if self._calls == 1:
+        if self._calls == 1 or not self._captures:
             return step(inputs)
         if self._calls == 2:
             result = {}

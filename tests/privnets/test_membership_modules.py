@@ -43,6 +43,14 @@ class Branching(nn.Module):
     def forward(self, x):
         return self.layer(x) if x.sum() > 1e9 else self.layer(x)
 
+class Counting(nn.Linear):
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs)
+        self.calls = 0
+    def forward(self, x):
+        self.calls += self.training
+        return (1 if self.calls < 10 else 2) * super().forward(x)
+
 def broken(inputs, outputs):
     return nn.Sequential(nn.Linear(inputs + 1, outputs))
 
@@ -118,6 +126,14 @@ def test_the_operations_of_one_step_repeat_as_the_following_steps(training, fiel
         monkeypatch.setattr(f"privnets.{user}.StepRunner", TracedSteps)
     repeated, _ = fit_modules(own)
     np.testing.assert_allclose(repeated, usual, rtol=1e-4, atol=1e-5)
+
+
+def test_steps_of_a_module_that_counts_its_calls_are_not_repeated(monkeypatch):
+    own = config("Counting", training={"steps": 15})
+    usual, note = fit_modules(own)
+    assert note == "modules were stacked"
+    monkeypatch.setattr("privnets.membership.user_models.module_stacks.StepRunner", TracedSteps)
+    np.testing.assert_array_equal(fit_modules(own)[0], usual)
 
 
 @pytest.mark.parametrize(

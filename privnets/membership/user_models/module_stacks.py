@@ -32,18 +32,23 @@ class StackInTraining:
     Attributes:
         parameters: Parameters that train, each of shape [S, ...].
         buffers: Frozen parameters and buffers, each of shape [S, ...].
+        captures: Whether a CUDA graph may repeat a step of training. It would not repeat what a
+            step does to Python's objects.
     """
 
     network: ModuleStack
     parameters: list[Tensor]
     buffers: dict[str, Tensor]
+    captures: bool
 
     @classmethod
-    def of(cls, modules: Sequence[torch.nn.Module], device: str) -> StackInTraining:
+    def of(
+        cls, modules: Sequence[torch.nn.Module], device: str, *, captures: bool = True
+    ) -> StackInTraining:
         """Stacks modules."""
         parameters, buffers = stack_states(modules, device)
         modules[0].eval()
-        return cls(ModuleStack(modules[0]), parameters, buffers)
+        return cls(ModuleStack(modules[0]), parameters, buffers, captures)
 
     @classmethod
     def alone(cls, module: torch.nn.Module, device: str) -> StackInTraining:
@@ -55,6 +60,7 @@ class StackInTraining:
             ModuleStack(module, vectorised=False),
             [parameter.detach()[None] for parameter in trained.values()],
             {name: tensor.detach()[None] for name, tensor in others.items()},
+            captures=False,  # the module may do other than it did when its step was captured
         )
 
     @property
@@ -105,8 +111,7 @@ def train(
         optimiser.step(gradients, scale)
         return {}
 
-    # A module that cannot be stacked may do other than it did when its step was captured.
-    runner = StepRunner(device, captures=stack.network.vectorised)
+    runner = StepRunner(device, captures=stack.captures)
     for step, (batch, scale) in enumerate(zip(batches, rate_scales(factors, device), strict=True)):
         runner.run(take_step, [*batch, scale])
         after_step(step + 1)

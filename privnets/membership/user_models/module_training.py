@@ -99,13 +99,13 @@ class ModuleJob:
     def run(self, models: range) -> list[ModelOutputs]:
         """Trains modules and asks them."""
         source = self.source
-        source.check()
+        captures = not source.check()
         modules, device = [source.module(j) for j in models], str(source.x.device)
         if source.obstacle():
             stacks = [StackInTraining.alone(module, device) for module in modules]
             owners = [models[i : i + 1] for i in range(len(models))]
         else:
-            stacks, owners = [StackInTraining.of(modules, device)], [models]
+            stacks, owners = [StackInTraining.of(modules, device, captures=captures)], [models]
         return [
             answers
             for stack, own in zip(stacks, owners, strict=True)

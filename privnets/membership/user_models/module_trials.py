@@ -87,8 +87,11 @@ class ModuleSource:
                     module.eval()(self.x[:2].cpu())  # sets the shapes of its parameters
         return module
 
-    def check(self) -> None:
+    def check(self) -> str:
         """Tries a module in evaluation mode, in training, and by DP-SGD if it trains so.
+
+        Returns:
+            Name of an attribute of Python that training changes; empty if there is none.
 
         Raises:
             UserFormError: If the module cannot be trained or asked.
@@ -106,7 +109,7 @@ class ModuleSource:
             with seeded(0):
                 before = _copies(module)
                 self._try_evaluation(module.to(self.x.device).eval())
-                self._try_training(module.train())
+                state = self._try_training(module.train())
                 changing = {*trained, *_changed_names(before, module)}
         except UserFormError:
             raise
@@ -119,6 +122,7 @@ class ModuleSource:
             )
         if self.is_private:
             self._try_private_training(self.module(0))
+        return state
 
     def obstacle(self) -> str:
         """Reason why modules are not stacked, in words; empty if they are.
@@ -174,8 +178,9 @@ class ModuleSource:
             does = f"changes {changed[0]}" if changed[0] else "mixes the records of a batch"
             raise self._refusal(f"{does} in evaluation mode")
 
-    def _try_training(self, module: torch.nn.Module) -> None:
-        x, y = self.few()
+    def _try_training(self, module: torch.nn.Module) -> str:
+        """Name of an attribute that a call changes; empty if there is none."""
+        (x, y), state = self.few(), attributes(module)
         outputs = self.shaped(module(x)[None], len(x))
         self._check_logits(outputs)
         if not outputs.requires_grad:
@@ -183,6 +188,7 @@ class ModuleSource:
         trained, _ = split_tensors(module)
         loss = record_losses(outputs, y[None]).mean()
         torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+        return changed_attribute(state, module)
 
     def _check_logits(self, outputs: Tensor) -> None:
         """Refuses probabilities of classes, which would count as logits."""
