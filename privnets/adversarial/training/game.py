@@ -81,9 +81,10 @@ class Game:
         self._pretraining = first.pretrain_steps if is_pretrained else 0
         self._scales = _rate_scales(self._total, device)
         self._pretraining_scales = _rate_scales(self._pretraining, device)
-        self._precision, self._runner = first.precision, StepRunner(device)
+        self._precision = first.precision
         self._batches = BatchSource(configs, self._network, pool, splits)
         self._groups = build_groups(problem, configs, self._schedule, device, _BETAS, pool.complete)
+        self._runner = self._make_runner(device)
         networks = [self._network.initial(generator(c.seed, "releaser")) for c in configs]
         rates = torch.tensor([config.learning_rate for config in configs]).to(device)
         parameters = [p.to(device) for p in stack_parameters(networks)]
@@ -138,6 +139,12 @@ class Game:
         taken = f"{self.step} steps" if self.step else f"{self._pretrained} steps of pretraining"
         return {i: f"diverged: parameters not finite after {taken}" for i in diverged}
 
+    def _make_runner(self, device: torch.device) -> StepRunner:
+        networks = [group.architecture for group in self._groups]
+        own = [each for each in networks if isinstance(each, ModuleClassifier)]
+        captures = self._network.captures and all(each.captures for each in own)
+        return StepRunner(device, captures=captures)
+
     def _set_training(self, training: bool) -> None:
         """Puts networks of users into training or evaluation mode."""
         self._network.set_training(training)
@@ -191,7 +198,7 @@ class Game:
         self._loss.keep(members)
         self._log_prior, self._ones = self._log_prior[index], self._ones[index]
         self._curves.keep(index)
-        self._runner = StepRunner(index.device)
+        self._runner = self._make_runner(index.device)
 
     def state(self) -> dict[str, Tensor]:
         """Copies all tensors from which a game over the same members continues."""
@@ -226,7 +233,7 @@ class Game:
             self._run(self._take_pretraining_step, [batch], scale)
             self._pretrained += 1
             if self._pretrained == self._pretraining:
-                self._runner = StepRunner(scale.device)  # the game's steps are others
+                self._runner = self._make_runner(scale.device)  # the game's steps are others
                 # Gradients of the game are larger: by the moments of copying, its first steps would
                 # be many times the learning rate.
                 self._releaser.forget_gradients()

@@ -35,10 +35,12 @@ class Releaser(ABC):
     Attributes:
         copies_first: Whether it is trained by `copying_loss` before the game.
         trained: Number of leading tensors of `initial` that train; None for all.
+        captures: Whether a CUDA graph may repeat its calls.
     """
 
     copies_first: ClassVar[bool] = False
     trained: int | None = None
+    captures: bool = True
 
     @abstractmethod
     def initial(self, random: np.random.Generator) -> list[Tensor]:

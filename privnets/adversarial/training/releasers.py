@@ -298,7 +298,7 @@ class ModuleReleaser(Releaser):
             UserFormError: If its output has another shape than its input, or nothing trains.
         """
         self._modules = UserModules(make, "releaser", [record_shape, (_MODULE_NOISE,)])
-        self.trained = self._modules.trained
+        self.trained, self.captures = self._modules.trained, self._modules.captures
         if not self.trained:
             given = "a module whose parameters are all frozen"
             raise UserFormError("releaser.torch", given, "one with parameters to train")

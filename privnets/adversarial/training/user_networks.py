@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from privnets.data import UserFormError
+from privnets.differential_privacy.module_state import attributes, changed_attribute
 from privnets.networks.module_stacks import (
     ModuleStack,
     draw_parameters,
@@ -38,6 +39,7 @@ class UserModules:
     """Modules of a user: their random tensors, and their outputs as a stack.
 
     The first `trained` tensors of a module train; `output` is the shape for one record.
+    `captures` says whether a CUDA graph may repeat their calls.
     """
 
     def __init__(self, make: Callable[[], Module], entry: str, shapes: Sequence[tuple[int, ...]]):
@@ -62,6 +64,7 @@ class UserModules:
         if stacking_obstacle(modules, inputs):
             modules = [self._create() for _ in range(2)]
             self._stack = ModuleStack(modules[0], vectorised=False)
+            self.captures = False  # it may branch on values of its input
             if reason := stacking_obstacle(modules, inputs, vectorised=False):
                 raise self._refusal(f"a module that cannot train among others: {reason}")
         self.set_training(False)
@@ -74,6 +77,7 @@ class UserModules:
         """
         outputs: list[Any] = []
         before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        state = attributes(module)
         try:
             is_random = draws_random_numbers(
                 lambda: outputs.append(module(*(x[0].clone() for x in inputs)))
@@ -85,6 +89,7 @@ class UserModules:
         for name, buffer in module.named_buffers():
             if not torch.equal(buffer, before[name]):
                 raise self._refusal(f"a module that changes the buffer {name}")
+        self.captures = not changed_attribute(state, module)
         if not isinstance(outputs[0], Tensor):
             raise self._refusal(f"a module that returns a {type(outputs[0]).__name__}")
         return tuple(outputs[0].shape[1:])
@@ -162,6 +167,11 @@ class ModuleClassifier:
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Logits [S, n, classes]; see `Architecture.forward`."""
         return self._modules(parameters, x)
+
+    @property
+    def captures(self) -> bool:
+        """Whether a CUDA graph may repeat its calls."""
+        return self._modules.captures
 
     def set_training(self, training: bool) -> None:
         """Puts the modules into training or evaluation mode."""

@@ -19,6 +19,7 @@ from privnets.data import DataError, UserFormError
 from privnets.networks.streams import RandomStreams, standard_normal
 from privnets.randomness import stream_key
 from privnets.references.user_files import set_folder
+from tests.traced_steps import TracedSteps
 
 SOURCE = """\
 import torch
@@ -40,6 +41,23 @@ class Copier(torch.nn.Module):
 class Branching(Copier):
     def forward(self, x, noise):
         return super().forward(x, noise) if x.sum() >= 0 else super().forward(x, 2 * noise)
+
+
+class Counting(Copier):
+    calls = 0
+    def forward(self, x, noise):
+        self.calls += 1
+        return super().forward(x, noise) * (1 if self.calls < 20 else 2)
+
+
+def counting_classifier(inputs, classes):
+    class Counted(torch.nn.Linear):
+        calls = 0
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x) * (1 if self.calls < 20 else 2)
+
+    return Counted(inputs, classes)
 
 
 def classifier(inputs, classes, width=8):
@@ -143,7 +161,7 @@ def _parameters(configs) -> list[list[torch.Tensor]]:
     problem = problem_of(configs[0])
     pool, splits = load_pool(problem, configs, "cpu")
     game = Game(problem, configs, pool, splits)
-    assert not game.advance(3)
+    assert not game.advance(configs[0].steps)
     return [game.parameters(member) for member in range(len(configs))]
 
 
@@ -157,6 +175,20 @@ def test_a_network_trains_the_same_alone_and_in_a_stack(name) -> None:
         for one, other in zip(alone, stacked, strict=True):
             torch.testing.assert_close(one, other)
     assert not torch.equal(together[0][0], together[1][0])
+
+
+@pytest.mark.parametrize(
+    ("releaser", "classifier"),
+    [("Counting", "classifier"), ("Copier", "counting_classifier"), ("Branching", "classifier")],
+)
+def test_steps_of_networks_that_change_are_not_repeated(releaser, classifier, monkeypatch) -> None:
+    own = {"torch": f"own_networks:{classifier}"}
+    releasers = {"torch": f"own_networks:{releaser}"}
+    config = config_of(releaser=releasers, inference_network=own, steps=30)
+    usual = _parameters([config])
+    monkeypatch.setattr("privnets.adversarial.training.game.StepRunner", TracedSteps)
+    for one, other in zip(usual[0], _parameters([config])[0], strict=True):
+        assert torch.equal(one, other)
 
 
 def test_frozen_parameters_stay_in_the_game() -> None:
