@@ -45,6 +45,7 @@ class SyntheticSweep:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     storage: str = ""
     confirmed: frozenset[str] = frozenset()
+    reported_seeds: frozenset[int] = frozenset(range(5))
 
     @property
     def swept_fields(self) -> list[str]:
