@@ -117,8 +117,9 @@ class _Steps(torch.autograd.Function):
         of_projected = torch.stack(of_gates[::-1]).view(steps, networks, n, 4 * hidden)
         if not ctx.needs_input_grad[1]:
             return of_projected, None
-        by_network = (t.transpose(0, 1).flatten(1, 2) for t in (of_projected, states[:-1]))
-        return of_projected, torch.bmm(next(by_network).mT, next(by_network))
+        gradients = of_projected.transpose(0, 1).flatten(1, 2)
+        before = states[:-1].transpose(0, 1).flatten(1, 2)
+        return of_projected, torch.bmm(gradients.mT, before)
 
 
 # PyTorch has one kernel for a cell on CUDA, and one for its gradients.

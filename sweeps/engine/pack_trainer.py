@@ -69,7 +69,7 @@ class PackTrainer:
 
         Args:
             pack: Pack to train.
-            experiment: Experiment[Any] that trains it.
+            experiment: Experiment that trains it.
             ledger: Ledger that receives the finished pack.
             device: Device of the tensors, as torch names it.
             checkpoint_seconds: Shortest time between two checkpoints.
